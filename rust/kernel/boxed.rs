@@ -11,10 +11,11 @@ use kernel::{
 
 /// Allocates memory, and has `make` make a value in it; without memory, it is not called.
 ///
-/// For large values. They lie on the stack once, in the frame of `fill`, below which nothing but `make` runs and
-/// which has gone when this returns. [`KBox::new`] has them in the caller's own frame, once or twice, below all that
-/// the caller does next. Of its parts `make` should call functions that are not inlined and return them: those write
-/// to that frame. The language promises nothing of this, so the lab's build of the module checks the frames.
+/// For large values. They lie on the stack once, in the frame of `fill`, below which nothing but
+/// `make` runs and which has gone when this returns. [`KBox::new`] has them in the caller's own
+/// frame, once or twice, below all that the caller does next. Of its parts `make` should call
+/// functions that are not inlined and return them: those write to that frame. The language promises
+/// nothing of this, so the lab's build of the module checks the frames.
 ///
 /// # Errors
 ///

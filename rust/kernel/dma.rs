@@ -2,8 +2,8 @@
 
 //! Memory that a device shares with the kernel and with programs.
 //!
-//! A shared page is one memory for all: a mapping that the platform could only make by copying (`swiotlb`), or whose
-//! caches would have to be told of each access, is refused.
+//! A shared page is one memory for all: a mapping that the platform could only make by copying
+//! (`swiotlb`), or whose caches would have to be told of each access, is refused.
 //!
 //! C header: `include/linux/dma-mapping.h`.
 
@@ -39,8 +39,8 @@ const _: () = assert!(PAGE_SIZE % DMA_PAGE == 0);
 ///
 /// # Invariants
 ///
-/// `pages` are the addresses by which `device` reaches the pages of `_area`, one each. They are mapped,
-/// and are unmapped when this is dropped. The device is bound until then.
+/// `pages` are the addresses by which `device` reaches the pages of `_area`, one each. They are
+/// mapped, and are unmapped when this is dropped. The device is bound until then.
 struct Mapping {
     device: ARef<Device>,
     pages: Arc<KVVec<u64>>,
@@ -65,8 +65,8 @@ fn unmap(device: &Device, pages: &[u64]) {
 ///
 /// The device reads and writes at any time, as a program does.
 ///
-/// The addresses can be asked for even when the device has been unbound. Nobody can tell them to the
-/// device then: its registers are gone as well ([`Bar`](crate::pci::Bar)).
+/// The addresses can be asked for even when the device has been unbound. Nobody can tell them to
+/// the device then: its registers are gone as well ([`Bar`](crate::pci::Bar)).
 pub struct DmaArea {
     /// Unmaps the pages, and goes with the device's driver at the latest.
     _mapping: Devres<Mapping>,
@@ -79,8 +79,8 @@ impl DmaArea {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EOPNOTSUPP` if the device cannot reach the area as it is: it is not coherent, its DMA
-    /// mask leaves pages out, or there are no addresses left.
+    /// `ENOMEM`; `EOPNOTSUPP` if the device cannot reach the area as it is: it is not coherent, its
+    /// DMA mask leaves pages out, or there are no addresses left.
     pub fn new(device: &Device<Bound>, area: Arc<SharedArea>) -> Result<Self> {
         let count = area.len() / PAGE_SIZE;
         let pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
@@ -90,7 +90,8 @@ impl DmaArea {
         for index in 0..count {
             let page = area.page(index)?;
             let mut address = 0;
-            // SAFETY: The device is bound, and the page is one of the area, which the mapping keeps.
+            // SAFETY: The device is bound, and the page is one of the area, which the mapping
+            // keeps.
             if !unsafe { bindings::dma_map_shared_page(device::as_raw(device), page, &mut address) }
             {
                 return Err(EOPNOTSUPP);
@@ -99,8 +100,8 @@ impl DmaArea {
             pages.push_within_capacity(address).map_err(|_| ENOMEM)?;
         }
         let pages = Arc::from(pages.dismiss());
-        // INVARIANT: All pages have just been mapped. `Devres` drops the mapping before the device is
-        // unbound, and so does an error.
+        // INVARIANT: All pages have just been mapped. `Devres` drops the mapping before the device
+        // is unbound, and so does an error.
         let mapping = Mapping {
             device: device.into(),
             pages: pages.clone(),
@@ -118,8 +119,9 @@ impl DmaArea {
         &self.area
     }
 
-    /// The addresses by which the device reaches the memory, in order, one for each [`DMA_PAGE`] bytes. Those of the bytes that
-    /// were asked for: larger pages of the kernel have more, of which a device need not know.
+    /// The addresses by which the device reaches the memory, in order, one for each [`DMA_PAGE`]
+    /// bytes. Those of the bytes that were asked for: larger pages of the kernel have more, of
+    /// which a device need not know.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = u64> + Clone + '_ {
         (0..self.area.asked().div_ceil(DMA_PAGE)).map(|index| {
             let offset = index * DMA_PAGE;
@@ -132,8 +134,9 @@ impl DmaArea {
 
 /// A list of addresses in memory that a device reads, as long as this is.
 ///
-/// The list is a chain of pages of [`DMA_PAGE`] bytes, of little-endian words: the last word of a page is
-/// the address of the next page of the list, 0 in the last page, and all others are addresses of the list.
+/// The list is a chain of pages of [`DMA_PAGE`] bytes, of little-endian words: the last word of a
+/// page is the address of the next page of the list, 0 in the last page, and all others are
+/// addresses of the list.
 pub struct PageList {
     list: DmaArea,
     len: u32,
@@ -147,7 +150,8 @@ impl PageList {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there are no addresses, or more than 32 bits can count; those of [`DmaArea::new`].
+    /// `EINVAL` if there are no addresses, or more than 32 bits can count; those of
+    /// [`DmaArea::new`].
     pub fn new(
         device: &Device<Bound>,
         addresses: impl ExactSizeIterator<Item = u64>,

@@ -10,7 +10,8 @@ pub mod code {
 
     use kernel::error::Error;
 
-    /// The error of the positive number `errno`, which the kernel crate has no `const` function for.
+    /// The error of the positive number `errno`, which the kernel crate has no `const` function
+    /// for.
     const fn from_number(errno: u32) -> Error {
         assert!(0 < errno && errno <= crate::bindings::MAX_ERRNO);
         let Some(value) = NonZeroI32::new(-(errno as i32)) else {

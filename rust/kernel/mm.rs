@@ -49,11 +49,11 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, len: usize) {
 /// order in the caller's hand. An access that is out of range or misaligned fails with `EFAULT`,
 /// and does nothing.
 ///
-/// The words are accessed as Linux's memory model has it: by [`Atomic`], or where nothing is ordered by
-/// volatile accesses, which are what `READ_ONCE()` and `WRITE_ONCE()` are. They do the same as
-/// [`Relaxed`](kernel::sync::atomic::Relaxed) ones, which are calls of functions in a kernel that GCC has
-/// built. The program on the other side has another model, that of C. Both agree on this: a load that
-/// acquires sees all writes before the store that released the value.
+/// The words are accessed as Linux's memory model has it: by [`Atomic`], or where nothing is
+/// ordered by volatile accesses, which are what `READ_ONCE()` and `WRITE_ONCE()` are. They do the
+/// same as [`Relaxed`](kernel::sync::atomic::Relaxed) ones, which are calls of functions in a
+/// kernel that GCC has built. The program on the other side has another model, that of C. Both
+/// agree on this: a load that acquires sees all writes before the store that released the value.
 ///
 /// # Invariants
 ///
@@ -148,8 +148,8 @@ impl SharedArea {
         Ok(unsafe { bindings::vmalloc_to_page(addr.cast()) })
     }
 
-    /// The address of `len` bytes at `off`. They are there as long as the area, and are accessed by whatever may race
-    /// with others ([`copy_racing`]).
+    /// The address of `len` bytes at `off`. They are there as long as the area, and are accessed by
+    /// whatever may race with others ([`copy_racing`]).
     #[inline]
     pub fn at(&self, off: usize, len: usize) -> Result<NonNull<u8>> {
         match off.checked_add(len) {
@@ -167,8 +167,8 @@ impl SharedArea {
             return Err(EFAULT);
         }
         // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
-        // borrowed. The kernel accesses it by words of this type, or by copies that may race with them. Any
-        // bytes that user space stores are a valid value.
+        // borrowed. The kernel accesses it by words of this type, or by copies that may race with
+        // them. Any bytes that user space stores are a valid value.
         Ok(unsafe { Atomic::from_ptr(ptr) })
     }
 
@@ -188,16 +188,18 @@ impl SharedArea {
         Ok(())
     }
 
-    /// Copies `len` bytes at `src_off` in another area, or in this one, to `off`, as [`copy_racing`] does.
+    /// Copies `len` bytes at `src_off` in another area, or in this one, to `off`, as
+    /// [`copy_racing`] does.
     pub fn copy_from(&self, off: usize, src: &Self, src_off: usize, len: usize) -> Result {
         let (to, from) = (self.at(off, len)?, src.at(src_off, len)?);
-        // SAFETY: Both places have as many bytes, which live as long as the areas are borrowed. Others access them by
-        // marked or volatile accesses, or from user space.
+        // SAFETY: Both places have as many bytes, which live as long as the areas are borrowed.
+        // Others access them by marked or volatile accesses, or from user space.
         unsafe { copy_racing(to.as_ptr(), from.as_ptr(), len) };
         Ok(())
     }
 
-    /// Stores the word at `off` bytes, and returns what was there: one access, between two full barriers.
+    /// Stores the word at `off` bytes, and returns what was there: one access, between two full
+    /// barriers.
     #[inline]
     pub fn exchange_u32(&self, off: usize, value: u32) -> Result<u32> {
         let word = self.word::<u32>(off)?;

@@ -27,8 +27,8 @@ use core::arch::asm;
 #[inline(always)]
 pub fn index_nospec(index: usize, size: usize) -> usize {
     let mut index = index;
-    // Without this the compiler would see that an index which has passed the check needs no mask, and
-    // leave it out: `OPTIMIZER_HIDE_VAR()`.
+    // Without this the compiler would see that an index which has passed the check needs no mask,
+    // and leave it out: `OPTIMIZER_HIDE_VAR()`.
     // SAFETY: There is no instruction; the register keeps its value.
     unsafe { asm!("/* {0} */", inout(reg) index, options(pure, nomem, nostack, preserves_flags)) };
     index & (size.wrapping_sub(1))

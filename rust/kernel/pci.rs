@@ -2,8 +2,9 @@
 
 //! Drivers of PCI functions.
 //!
-//! The kernel crate has these as well, but by signatures that are others in each release, and in Linux
-//! 7.2 without a way to name more than two vectors. Its [`pci::Device`] is the function's type here, too.
+//! The kernel crate has these as well, but by signatures that are others in each release, and in
+//! Linux 7.2 without a way to name more than two vectors. Its [`pci::Device`] is the function's
+//! type here, too.
 //!
 //! C header: `include/linux/pci.h`.
 
@@ -43,12 +44,12 @@ use crate::bindings;
 
 /// A driver, of which there is one value for each function that is bound to it.
 ///
-/// The value is dropped when the function is unbound from the driver, or has gone. The function is bound until that has
-/// been done: it can be told to stop, and the value's mappings end in order.
+/// The value is dropped when the function is unbound from the driver, or has gone. The function is
+/// bound until that has been done: it can be told to stop, and the value's mappings end in order.
 ///
-/// The core tells before it resets a function (`/sys/bus/pci/devices/*/reset`, or its bridge's). Then the value
-/// is dropped as well, and after the reset the function is probed anew. A reset behind the core's back, and a
-/// function that stops to answer, are the driver's to find.
+/// The core tells before it resets a function (`/sys/bus/pci/devices/*/reset`, or its bridge's).
+/// Then the value is dropped as well, and after the reset the function is probed anew. A reset
+/// behind the core's back, and a function that stops to answer, are the driver's to find.
 pub trait Driver: Sized + Send + 'static {
     /// The name, as in `/sys/bus/pci/drivers/`.
     const NAME: &'static CStr;
@@ -57,13 +58,13 @@ pub trait Driver: Sized + Send + 'static {
     /// The device of the functions.
     const DEVICE: u16;
 
-    /// Takes a function. Its memory space is enabled, it is bus master, and it may use 64 bits of DMA
-    /// addresses.
+    /// Takes a function. Its memory space is enabled, it is bus master, and it may use 64 bits of
+    /// DMA addresses.
     ///
     /// # Errors
     ///
-    /// `EPROBE_DEFER` if it is to be tried again when other devices have come. With any other error the
-    /// function stays without a driver.
+    /// `EPROBE_DEFER` if it is to be tried again when other devices have come. With any other error
+    /// the function stays without a driver.
     fn probe(function: &pci::Device<Bound>) -> Result<Pin<KBox<Self>>>;
 }
 
@@ -100,7 +101,8 @@ impl<T: Driver> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or `EBUSY` if there is a driver of this name. A function that the driver refuses is none.
+    /// `ENOMEM`, or `EBUSY` if there is a driver of this name. A function that the driver refuses
+    /// is none.
     pub fn new(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         const ANY: u32 = !0;
 
@@ -152,10 +154,11 @@ impl<T: Driver> Registration<T> {
         _id: *const bindings::pci_device_id,
     ) -> c_int {
         from_result(|| {
-            // Unbinding disables the function after all of the driver's mappings have gone, for it undoes the last step
-            // first.
+            // Unbinding disables the function after all of the driver's mappings have gone, for it
+            // undoes the last step first.
             //
-            // SAFETY: By the requirements of this function. Nobody maps memory for the function yet.
+            // SAFETY: By the requirements of this function. Nobody maps memory for the function
+            // yet.
             unsafe {
                 to_result(bindings::pcim_enable_device(function))?;
                 let device = &raw mut (*function).dev;
@@ -185,10 +188,11 @@ impl<T: Driver> Registration<T> {
     ///
     /// # Safety
     ///
-    /// `function` was bound by [`Self::probe`], is bound until this returns, and nobody else takes the value.
+    /// `function` was bound by [`Self::probe`], is bound until this returns, and nobody else takes
+    /// the value.
     unsafe fn take(function: *mut bindings::pci_dev) {
-        // SAFETY: By the requirements of this function, the data are those that `give` has set, or null: the
-        // core sets none, and they are null again once the value is dropped.
+        // SAFETY: By the requirements of this function, the data are those that `give` has set, or
+        // null: the core sets none, and they are null again once the value is dropped.
         unsafe {
             let device = &raw mut (*function).dev;
             let value = bindings::dev_get_drvdata(device);
@@ -205,7 +209,8 @@ impl<T: Driver> Registration<T> {
     ///
     /// `function` was bound by [`Self::probe`], and is being unbound.
     unsafe extern "C" fn remove(function: *mut bindings::pci_dev) {
-        // SAFETY: By the requirements of this function. The core holds the device's lock around all that take.
+        // SAFETY: By the requirements of this function. The core holds the device's lock around all
+        // that take.
         unsafe { Self::take(function) };
     }
 
@@ -213,9 +218,11 @@ impl<T: Driver> Registration<T> {
     ///
     /// # Safety
     ///
-    /// `function` was bound by [`Self::probe`]. The caller holds the device's lock, so it stays bound.
+    /// `function` was bound by [`Self::probe`]. The caller holds the device's lock, so it stays
+    /// bound.
     unsafe extern "C" fn reset_prepare(function: *mut bindings::pci_dev) {
-        // SAFETY: By the requirements of this function. The core holds the device's lock around all that take.
+        // SAFETY: By the requirements of this function. The core holds the device's lock around all
+        // that take.
         unsafe { Self::take(function) };
     }
 
@@ -223,12 +230,14 @@ impl<T: Driver> Registration<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Self::reset_prepare`], which was called before. The core has restored the configuration space.
+    /// As for [`Self::reset_prepare`], which was called before. The core has restored the
+    /// configuration space.
     unsafe extern "C" fn reset_done(function: *mut bindings::pci_dev) {
-        // SAFETY: By the requirements of this function; `reset_prepare` has taken the value, and only this gives
-        // another.
+        // SAFETY: By the requirements of this function; `reset_prepare` has taken the value, and
+        // only this gives another.
         if let Err(error) = unsafe { Self::give(function) } {
-            // SAFETY: By the requirements of this function. The type is transparent over the C object.
+            // SAFETY: By the requirements of this function. The type is transparent over the C
+            // object.
             let function = unsafe { &*function.cast::<pci::Device<Bound>>() };
             dev_err!(
                 function,

@@ -48,8 +48,8 @@ pub struct RcuArc<T> {
 // SAFETY: It is an `Arc<T>`, which may be sent and shared if `T` may be both.
 unsafe impl<T: Send + Sync> Send for RcuArc<T> {}
 
-// SAFETY: By a shared reference the value is shared and, since `replace` returns it, sent; `T` may be both.
-// The pointer is atomic.
+// SAFETY: By a shared reference the value is shared and, since `replace` returns it, sent; `T` may
+// be both. The pointer is atomic.
 unsafe impl<T: Send + Sync> Sync for RcuArc<T> {}
 
 impl<T> RcuArc<T> {
@@ -84,8 +84,9 @@ impl<T> RcuArc<T> {
     pub fn get(&self) -> Option<Arc<T>> {
         let guard = rcu::read_lock();
         let value = self.read(&guard)?;
-        // SAFETY: By the type invariants, the value is that of `Arc::into_raw`, and its reference is given up
-        // only after a grace period, which the guard keeps from ending. That reference is not dropped here.
+        // SAFETY: By the type invariants, the value is that of `Arc::into_raw`, and its reference
+        // is given up only after a grace period, which the guard keeps from ending. That reference
+        // is not dropped here.
         let arc = ManuallyDrop::new(unsafe { Arc::from_raw(value) });
         Some(Arc::clone(&arc))
     }

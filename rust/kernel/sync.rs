@@ -18,8 +18,8 @@ use kernel::{
 
 use crate::bindings;
 
-/// A full memory barrier between processors, and towards programs: `smp_mb()` of Linux's memory model.
-/// Any context.
+/// A full memory barrier between processors, and towards programs: `smp_mb()` of Linux's memory
+/// model. Any context.
 ///
 /// [`kernel::sync::barrier`] has it as well, but from Linux 7.3 on by another signature.
 #[inline(always)]
@@ -28,18 +28,19 @@ pub fn smp_mb() {
     unsafe { bindings::smp_mb() };
 }
 
-/// A full memory barrier towards a device that is a program on another processor: `virt_mb()`. In a kernel without
-/// `CONFIG_SMP` it is still one, unlike [`smp_mb`]. Any context.
+/// A full memory barrier towards a device that is a program on another processor: `virt_mb()`. In a
+/// kernel without `CONFIG_SMP` it is still one, unlike [`smp_mb`]. Any context.
 #[inline(always)]
 pub fn virt_mb() {
     // SAFETY: The function has no preconditions.
     unsafe { bindings::virt_mb() };
 }
 
-/// Keeps loads before this ahead of those after it, and stores likewise: `smp_rmb()` and `smp_wmb()` of Linux's memory
-/// model, for volatile accesses and calls of C. Any context.
+/// Keeps loads before this ahead of those after it, and stores likewise: `smp_rmb()` and
+/// `smp_wmb()` of Linux's memory model, for volatile accesses and calls of C. Any context.
 ///
-/// The compiler leaves those in their order, and an x86 processor does so with loads and with stores. There it is nothing.
+/// The compiler leaves those in their order, and an x86 processor does so with loads and with
+/// stores. There it is nothing.
 #[inline(always)]
 pub fn smp_rmb_wmb() {
     if cfg!(target_arch = "x86_64") {
@@ -64,13 +65,15 @@ macro_rules! new_spinlock_irq {
     };
 }
 
-/// A spinlock whose holder runs with interrupts off, so that it may be taken in any context. On PREEMPT_RT it is a mutex
-/// with priority inheritance, as each spinlock there: interrupts stay on, and handlers of interrupts are threads.
+/// A spinlock whose holder runs with interrupts off, so that it may be taken in any context. On
+/// PREEMPT_RT it is a mutex with priority inheritance, as each spinlock there: interrupts stay on,
+/// and handlers of interrupts are threads.
 ///
 /// It lends what it protects to a closure, instead of handing out a guard. Each lock restores the
-/// interrupts as it found them, so locks have to be released in the reverse of the order in which they
-/// were taken: if the outer one of two were released first, interrupts would be on under the inner one,
-/// and off after both. Guards can be dropped in any order, and closures end in that order alone.
+/// interrupts as it found them, so locks have to be released in the reverse of the order in which
+/// they were taken: if the outer one of two were released first, interrupts would be on under the
+/// inner one, and off after both. Guards can be dropped in any order, and closures end in that
+/// order alone.
 ///
 /// # Examples
 ///

@@ -34,8 +34,8 @@ pub fn single_task_running() -> bool {
     unsafe { bindings::single_task_running() }
 }
 
-/// Whether another thread is to have the current processor, as soon as the running one may be preempted and softirqs have
-/// ended. A hint: it may change at once.
+/// Whether another thread is to have the current processor, as soon as the running one may be
+/// preempted and softirqs have ended. A hint: it may change at once.
 #[inline]
 pub fn need_resched() -> bool {
     // SAFETY: The function has no preconditions.
@@ -48,8 +48,8 @@ pub fn is_killed() -> bool {
     unsafe { bindings::fatal_signal_pending() }
 }
 
-/// Whether this softirq keeps a thread of real-time priority, or with a deadline, from its processor. That thread may have
-/// raised it.
+/// Whether this softirq keeps a thread of real-time priority, or with a deadline, from its
+/// processor. That thread may have raised it.
 ///
 /// Never on PREEMPT_RT, where such a thread preempts softirqs.
 #[inline]
@@ -58,8 +58,9 @@ pub fn real_time_is_interrupted() -> bool {
     unsafe { bindings::real_time_is_interrupted() }
 }
 
-/// Whether this softirq has interrupted code that may be preempted. If not, the current thread may have raised the softirq
-/// itself. To be asked without locks, and with preemption as the softirq has found it.
+/// Whether this softirq has interrupted code that may be preempted. If not, the current thread may
+/// have raised the softirq itself. To be asked without locks, and with preemption as the softirq
+/// has found it.
 #[inline]
 pub fn preemptible_is_interrupted() -> bool {
     // SAFETY: The function has no preconditions.
@@ -75,9 +76,10 @@ pub fn cond_resched() {
 
 /// The quiescent states of a thread that runs for long without sleep.
 ///
-/// RCU waits until each processor has passed one, and RCU-tasks, which free code under probes and tracers, until
-/// each thread has. `cond_resched()` passes none where the kernel preempts by itself. The tick passes one of RCU only
-/// if it finds preemption enabled, and RCU forces one only after a tenth of a second.
+/// RCU waits until each processor has passed one, and RCU-tasks, which free code under probes and
+/// tracers, until each thread has. `cond_resched()` passes none where the kernel preempts by
+/// itself. The tick passes one of RCU only if it finds preemption enabled, and RCU forces one only
+/// after a tenth of a second.
 pub struct QuiescentStates {
     /// The tick of the last one, in jiffies.
     tick: c_ulong,
@@ -91,23 +93,23 @@ impl QuiescentStates {
         Self { tick: now }
     }
 
-    /// Passes one, of RCU and of RCU-tasks, if a tick has come since the last: the scheduler checks whether
-    /// somebody else should run. May sleep.
+    /// Passes one, of RCU and of RCU-tasks, if a tick has come since the last: the scheduler checks
+    /// whether somebody else should run. May sleep.
     #[inline]
     pub fn pass(&mut self) {
         // SAFETY: The function has no preconditions.
         let now = unsafe { bindings::jiffies_now() };
         if now != self.tick {
             self.tick = now;
-            // SAFETY: The function has no preconditions but a context that may sleep. The task is running, so it is
-            // not taken off the run queue.
+            // SAFETY: The function has no preconditions but a context that may sleep. The task is
+            // running, so it is not taken off the run queue.
             unsafe { bindings::schedule() };
         }
     }
 }
 
-/// While one lives, nobody else runs on the processor but interrupts and softirqs. Any context; functions that sleep
-/// must not be called meanwhile.
+/// While one lives, nobody else runs on the processor but interrupts and softirqs. Any context;
+/// functions that sleep must not be called meanwhile.
 pub struct NoPreempt {
     /// A fact about one processor is not true on another.
     _not_send: NotThreadSafe,
@@ -158,8 +160,8 @@ impl Current {
         // SAFETY: The current thread is alive.
         let task = unsafe { bindings::get_current() };
         let allowed = CpumaskVar::new_zero(GFP_KERNEL)?;
-        // SAFETY: The copy is ours alone, and a mask. No reference is made to that of the task, which
-        // an administrator may change meanwhile.
+        // SAFETY: The copy is ours alone, and a mask. No reference is made to that of the task,
+        // which an administrator may change meanwhile.
         unsafe { bindings::copy_current_cpus(allowed.as_raw()) };
         let mut others = CpumaskVar::try_clone(&allowed)?;
         others.clear(CpuId::current());
@@ -191,8 +193,8 @@ impl Current {
 ///
 /// # Invariants
 ///
-/// `task` is a kthread that was woken, and we hold a reference to it. If it ends without having run,
-/// `data` is still what `discard` takes.
+/// `task` is a kthread that was woken, and we hold a reference to it. If it ends without having
+/// run, `data` is still what `discard` takes.
 pub struct Kthread {
     task: NonNull<bindings::task_struct>,
     data: *mut c_void,

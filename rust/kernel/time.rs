@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clocks in nanoseconds, and calls in softirq context: by a timer that is armed again and again, or at once.
+//! Clocks in nanoseconds, and calls in softirq context: by a timer that is armed again and again,
+//! or at once.
 //!
 //! C headers: `include/linux/ktime.h`, `include/linux/hrtimer.h`, `include/linux/irq_poll.h`.
 
@@ -45,31 +46,32 @@ pub fn monotonic_raw_ns() -> u64 {
 
 /// The functions of a [`WithTimer`].
 ///
-/// The value is `'static`: nothing but its drop cancels the timer, and safe code may forget a value,
-/// so that the functions run when all that was borrowed has gone.
+/// The value is `'static`: nothing but its drop cancels the timer, and safe code may forget a
+/// value, so that the functions run when all that was borrowed has gone.
 pub trait TimerCallback: Send + Sync + Sized + 'static {
     /// The time has come. Softirq context. May arm the timer again.
     fn expired(this: &WithTimer<Self>);
 
-    /// [`WithTimer::call`] has asked for this. Softirq context, on several processors at once if it is asked for again
-    /// meanwhile. May arm the timer.
+    /// [`WithTimer::call`] has asked for this. Softirq context, on several processors at once if it
+    /// is asked for again meanwhile. May arm the timer.
     fn called(_this: &WithTimer<Self>) {}
 }
 
-/// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time, and which can be called in
-/// softirq context at once.
+/// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time,
+/// and which can be called in softirq context at once.
 ///
-/// It stands beside [`kernel::time::hrtimer`], which does not serve a timer of which many hands, the
-/// timer's own function among them, say when it is to fire (as of Linux 7.3):
+/// It stands beside [`kernel::time::hrtimer`], which does not serve a timer of which many hands,
+/// the timer's own function among them, say when it is to fire (as of Linux 7.3):
 ///
-/// - Each start returns a handle whose drop cancels the timer and waits for its function. So there is
-///   no place to put it: dropped where the timer was armed, it disarms it; dropped in the function, it
-///   waits for itself for ever; forgotten, it keeps a reference to the value, one for each start.
-/// - The function may repeat itself after an interval (`HrTimerCallbackContext::forward()`), but cannot
-///   name a time. It must not repeat itself where another processor arms the timer meanwhile: C warns
-///   of a timer that is forwarded while it is queued.
-/// - A time is an `Instant`, which can be had by reading the clock alone. A time in nanoseconds would
-///   have to be turned into a distance from another reading, and into a time again.
+/// - Each start returns a handle whose drop cancels the timer and waits for its function. So there
+///   is no place to put it: dropped where the timer was armed, it disarms it; dropped in the
+///   function, it waits for itself for ever; forgotten, it keeps a reference to the value, one for
+///   each start.
+/// - The function may repeat itself after an interval (`HrTimerCallbackContext::forward()`), but
+///   cannot name a time. It must not repeat itself where another processor arms the timer
+///   meanwhile: C warns of a timer that is forwarded while it is queued.
+/// - A time is an `Instant`, which can be had by reading the clock alone. A time in nanoseconds
+///   would have to be turned into a distance from another reading, and into a time again.
 ///
 /// Here the timer belongs to the value, and arming it anew just moves it.
 ///
@@ -94,8 +96,8 @@ pub trait TimerCallback: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `timer` is initialised, with `Self::run` as its function, and so is `poll` with `Self::poll`. Neither is queued or running
-/// once `value` begins to be dropped.
+/// `timer` is initialised, with `Self::run` as its function, and so is `poll` with `Self::poll`.
+/// Neither is queued or running once `value` begins to be dropped.
 #[pin_data(PinnedDrop)]
 pub struct WithTimer<T: TimerCallback> {
     #[pin]
@@ -111,7 +113,8 @@ pub struct WithTimer<T: TimerCallback> {
 // SAFETY: A timer may be cancelled by any thread, polling disabled, and `T` is `Send`.
 unsafe impl<T: TimerCallback> Send for WithTimer<T> {}
 
-// SAFETY: Timers are started and cancelled under their own lock, polling is asked for by atomic bits, and `T` is `Sync`.
+// SAFETY: Timers are started and cancelled under their own lock, polling is asked for by atomic
+// bits, and `T` is `Sync`.
 unsafe impl<T: TimerCallback> Sync for WithTimer<T> {}
 
 impl<T: TimerCallback> WithTimer<T> {
@@ -148,9 +151,9 @@ impl<T: TimerCallback> WithTimer<T> {
     /// To be called by the timer core only, with the `timer` of a `Self`.
     unsafe extern "C" fn run(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         let timer: *mut Opaque<bindings::hrtimer> = timer.cast();
-        // SAFETY: By the requirements of this function, `timer` is that of a `Self`. It is pinned, so
-        // its memory is not used for anything else before its drop, which cancels the timer first and
-        // waits for us; and its value borrows nothing that could go before.
+        // SAFETY: By the requirements of this function, `timer` is that of a `Self`. It is pinned,
+        // so its memory is not used for anything else before its drop, which cancels the timer
+        // first and waits for us; and its value borrows nothing that could go before.
         let this = unsafe { &*container_of!(timer, Self, timer) };
         T::expired(this);
         // The type is an integer before Linux 7.3, and a structure around one from then on.
@@ -164,12 +167,14 @@ impl<T: TimerCallback> WithTimer<T> {
     /// To be called by the softirq of `irq_poll` only, with the `poll` of a `Self`.
     unsafe extern "C" fn poll(poll: *mut bindings::irq_poll, _weight: c_int) -> c_int {
         let opaque: *mut Opaque<bindings::irq_poll> = poll.cast();
-        // SAFETY: By the requirements of this function, `poll` is that of a `Self`. It is pinned, so its memory is not used
-        // for anything else before its drop, which waits until polling is complete, and then until no call is counted;
-        // and its value borrows nothing that could go before.
+        // SAFETY: By the requirements of this function, `poll` is that of a `Self`. It is pinned,
+        // so its memory is not used for anything else before its drop, which waits until polling is
+        // complete, and then until no call is counted; and its value borrows nothing that could go
+        // before.
         let this = unsafe { &*container_of!(opaque, Self, poll) };
         this.calls.fetch_add(1, Full);
-        // A caller that asks from here on has one more call, on another processor even before this one has ended.
+        // A caller that asks from here on has one more call, on another processor even before this
+        // one has ended.
         //
         // SAFETY: It is initialised by the type invariants, and this is its turn.
         unsafe { bindings::irq_poll_complete(poll) };
@@ -181,8 +186,9 @@ impl<T: TimerCallback> WithTimer<T> {
         0
     }
 
-    /// Has [`TimerCallback::called`] run in softirq context on this processor: before this returns if softirqs may run here,
-    /// and else as soon as they may. One call is for all that have asked before it begins. Any context.
+    /// Has [`TimerCallback::called`] run in softirq context on this processor: before this returns
+    /// if softirqs may run here, and else as soon as they may. One call is for all that have asked
+    /// before it begins. Any context.
     ///
     /// Returns whether it will run. It will not if interrupts are off, and on PREEMPT_RT.
     #[must_use]

@@ -2,9 +2,9 @@
 
 //! `ferrule_broken`: does what must not be done, to see that the debug kernel reports it.
 //!
-//! Each fault is one that a driver written with these crates could have. `watch`, `races` and `barriers` of
-//! `tests/suites/` load the module once for each, and know the report that has to come. Not to be loaded
-//! anywhere else: the faults are real.
+//! Each fault is one that a driver written with these crates could have. `watch`, `races` and
+//! `barriers` of `tests/suites/` load the module once for each, and know the report that has to
+//! come. Not to be loaded anywhere else: the faults are real.
 
 use core::{
     cell::UnsafeCell,
@@ -73,8 +73,8 @@ fn free_armed_timer() -> Result {
     Ok(())
 }
 
-/// Forgets objects. Many, since the allocator's own lists go on to name what they gave last, until it
-/// gives more.
+/// Forgets objects. Many, since the allocator's own lists go on to name what they gave last, until
+/// it gives more.
 fn leak() -> Result {
     for number in 0..2000u64 {
         core::mem::forget(KBox::new([number; 32], GFP_KERNEL)?);
@@ -131,19 +131,21 @@ struct Message {
     is_full: Atomic<u32>,
 }
 
-// SAFETY: `value` belongs to the thread whose turn it is. That would do if each turn were handed over in order.
+// SAFETY: `value` belongs to the thread whose turn it is. That would do if each turn were handed
+// over in order.
 unsafe impl Sync for Message {}
 
 impl Message {
-    /// Changes the value if it is turn `turn`, and returns whether it was. It does so many times: KCSAN looks at one access
-    /// in a thousand.
+    /// Changes the value if it is turn `turn`, and returns whether it was. It does so many times:
+    /// KCSAN looks at one access in a thousand.
     #[inline(always)]
     fn change(&self, turn: u32) -> bool {
         let is_turn = self.is_full.load(Acquire) == turn;
         if is_turn {
             for _ in 0..1000 {
                 let value = black_box(self.value.get());
-                // SAFETY: There is none where the other thread has handed over without a barrier, which is the point.
+                // SAFETY: There is none where the other thread has handed over without a barrier,
+                // which is the point.
                 unsafe { *value += 1 };
             }
         }

@@ -91,9 +91,9 @@ mod tests {
         PacketList::new(packet(payload)?).map_err(|_| EINVAL)
     }
 
-    /// A list ends with a shorter packet, with its most packets, and before an IP packet would be too
-    /// long for its length; and what cannot be cut is not taken at all. That is given back, and all is
-    /// freed.
+    /// A list ends with a shorter packet, with its most packets, and before an IP packet would be
+    /// too long for its length; and what cannot be cut is not taken at all. That is given back, and
+    /// all is freed.
     #[test]
     fn a_list_takes_what_can_be_cut() -> Result {
         let mut some = list(100)?;

@@ -31,7 +31,8 @@ mod tests {
     /// Longer than anything here takes, however busy the host is.
     const PATIENCE: u64 = 10_000 * MS;
 
-    /// Tells how often and when last its time has come, and arms itself anew a few times. Tells how often it was called.
+    /// Tells how often and when last its time has come, and arms itself anew a few times. Tells how
+    /// often it was called.
     struct Alarm {
         fired: Atomic<u32>,
         called: Atomic<u32>,

@@ -188,6 +188,19 @@ def is_source(file: Path) -> bool:
         return program.read(2) == b"#!"
 
 
+def wide_comments(text):
+    """The numbers of the lines in Rust with comments beyond column 100, checkpatch's limit, but for tables, links and code."""
+    found, is_code = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        comment = re.match(r"\s*//[/!]? ?(.*)", line)
+        if not comment:
+            continue
+        is_code ^= comment[1].startswith("```")
+        if len(line) > 100 and not is_code and not comment[1].startswith(("|", "[")):
+            found.append(number)
+    return found
+
+
 def long_files(directory: Path) -> list[Path]:
     files = (file for file in sorted(directory.rglob("*")) if is_source(file) and "generated" not in file.name)
     return [file for file in files if len(file.read_text(errors="replace").splitlines()) > LINES]
@@ -230,6 +243,13 @@ class Source(unittest.TestCase):
             self.assertTrue(directory.is_dir(), directory)
         found = {str(file.relative_to(CHECKOUT)) for directory in MEASURED for file in long_files(directory)}
         self.assertEqual(found, LONG.keys())
+
+    def test_no_comment_is_wide(self):
+        self.assertEqual(wide_comments("// " + 97 * "x" + "\n/// " + 97 * "…" + "\n"), [2])
+        self.assertEqual(wide_comments("//! | " + 99 * "x" + "\n/// ```\n/// " + 99 * "x" + "\n/// ```\n    // " + 94 * "x"), [5])
+        for file in sorted(file for directory in MEASURED for file in directory.rglob("*.rs") if is_source(file)):
+            with self.subTest(file=str(file.relative_to(CHECKOUT))):
+                self.assertEqual(wide_comments(file.read_text()), [])
 
     def test_comments_name_their_subject(self):
         for file in sorted(file for directory in MEASURED for file in directory.rglob("*") if is_source(file)):

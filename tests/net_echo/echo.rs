@@ -253,8 +253,9 @@ impl Echo {
         }
     }
 
-    /// The answer: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length, linear, crc, mtu,
-    /// resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered, last_error, routes, takes_lists`.
+    /// The answer: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length,
+    /// linear, crc, mtu, resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered,
+    /// last_error, routes, takes_lists`.
     ///
     /// No VLAN is 0xffffffff; `resolved` is 0 or an error.
     fn tell(packet: &mut Packet<'_>, route: &Route) -> Result<KVec<u8>> {

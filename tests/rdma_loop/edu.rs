@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine of QEMU's device for education, `edu`: it copies between memory and a buffer of its own, and
-//! interrupts when it has done so.
+//! The engine of QEMU's device for education, `edu`: it copies between memory and a buffer of its
+//! own, and interrupts when it has done so.
 
 use kernel::{
     device,
@@ -73,7 +73,8 @@ impl Handler for Edu {
         let Ok(bits) = self.bar.read32(INTERRUPTED) else {
             return;
         };
-        // Nobody would be told of an error, for which there is no reason as long as there are interrupts.
+        // Nobody would be told of an error, for which there is no reason as long as there are
+        // interrupts.
         let _ = self.bar.write32(ACKNOWLEDGE, bits);
         self.came.fetch_add(bits, Full);
         self.comes.wake_up();

@@ -72,7 +72,8 @@ pub(super) struct Region {
     pub(super) umem: Umem,
 }
 
-/// The data of the device: memory regions, the next number for anything, and the network device's MTU.
+/// The data of the device: memory regions, the next number for anything, and the network device's
+/// MTU.
 #[pin_data]
 pub(super) struct Table {
     #[pin]

@@ -9,8 +9,8 @@
 //! ring. `tests/guest/rdma_loop.c` is the program, and `rdma_loop/rdma_loop.h` there has the same
 //! layouts.
 //!
-//! There are two kinds of devices: those of `rdma link`, for which the processor copies, and those of a PCI
-//! function (`function`), whose engine does (`edu`).
+//! There are two kinds of devices: those of `rdma link`, for which the processor copies, and those
+//! of a PCI function (`function`), whose engine does (`edu`).
 
 use kernel::prelude::*;
 

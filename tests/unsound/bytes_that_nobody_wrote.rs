@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A packet with bytes that nobody has written: they would be old memory of the kernel, and would be sent.
+//! A packet with bytes that nobody has written: they would be old memory of the kernel, and would
+//! be sent.
 
 #![forbid(unsafe_code)]
 

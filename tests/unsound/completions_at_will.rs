@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver that tells a kernel user of a request which there never was: the user takes its number for
-//! the address of a function.
+//! A driver that tells a kernel user of a request which there never was: the user takes its number
+//! for the address of a function.
 
 #![forbid(unsafe_code)]
 

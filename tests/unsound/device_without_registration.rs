@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A device that is registered when its driver is not: nothing would remove it when the module goes.
+//! A device that is registered when its driver is not: nothing would remove it when the module
+//! goes.
 
 #![forbid(unsafe_code)]
 

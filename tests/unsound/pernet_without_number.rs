@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A kind of data of each network namespace that says by which number it is found: it could name that of
-//! another kind.
+//! A kind of data of each network namespace that says by which number it is found: it could name
+//! that of another kind.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The data path without QEMU: a thread that posts and polls as a program does, and the engine's thread.
+//! The data path without QEMU: a thread that posts and polls as a program does, and the engine's
+//! thread.
 //!
-//! Prints the latency of small writes, their rate, and the bandwidth of large ones beside that of a copy. Each figure is
-//! the median of several rounds, with the least and the greatest.
+//! Prints the latency of small writes, their rate, and the bandwidth of large ones beside that of a
+//! copy. Each figure is the median of several rounds, with the least and the greatest.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
@@ -90,8 +91,8 @@ impl Bench {
         }
     }
 
-    /// Microseconds until a write is seen: each is answered by one of the other queue pair, at once, with inline data, as
-    /// `ib_write_lat` does. The completion is polled behind the answer.
+    /// Microseconds until a write is seen: each is answered by one of the other queue pair, at
+    /// once, with inline data, as `ib_write_lat` does. The completion is polled behind the answer.
     fn latency(&mut self, count: u64) -> f64 {
         let Self {
             guest,

@@ -5,9 +5,10 @@
 //! usage: instructions LINE COUNT
 //!        instructions --list
 //!
-//! Does the list of LINE as often as told, by a kick of the guest's each time, and checks that all has completed. Under
-//! callgrind, which counts within the engine alone, the difference of two counts is what an operation takes, with the
-//! host's services (`tests/bench/instructions` does this). There is no thread of the engine, so the figures do not vary.
+//! Does the list of LINE as often as told, by a kick of the guest's each time, and checks that all
+//! has completed. Under callgrind, which counts within the engine alone, the difference of two
+//! counts is what an operation takes, with the host's services (`tests/bench/instructions` does
+//! this). There is no thread of the engine, so the figures do not vary.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
@@ -24,7 +25,8 @@ use ferrule_engine::abi::wr_opcode::{RDMA_WRITE, SEND};
 use ferrule_nic::device::Device;
 use ferrule_nic::interface::*;
 
-/// The lists: by name, opcode, bytes, and requests before each kick. A kick does fewer than 32 requests, and 64 KiB.
+/// The lists: by name, opcode, bytes, and requests before each kick. A kick does fewer than 32
+/// requests, and 64 KiB.
 const LINES: [(&str, u8, u32, u32); 6] = [
     ("nic_write_8", RDMA_WRITE, 8, 1),
     ("nic_write_8_list_16", RDMA_WRITE, 8, 16),

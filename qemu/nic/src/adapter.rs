@@ -71,8 +71,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Makes the adapter of a port of the device. It belongs to the guest's network device of the address `mac`, all
-    /// zeroes if to none; `name` is for the log.
+    /// Makes the adapter of a port of the device. It belongs to the guest's network device of the
+    /// address `mac`, all zeroes if to none; `name` is for the log.
     ///
     /// # Errors
     ///
@@ -110,7 +110,8 @@ impl Adapter {
         &self.guest.memory
     }
 
-    /// A file descriptor that becomes readable when vectors are to be raised: then [`Adapter::raise`] is to be called.
+    /// A file descriptor that becomes readable when vectors are to be raised: then
+    /// [`Adapter::raise`] is to be called.
     pub fn signal(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()
     }
@@ -298,7 +299,8 @@ impl Adapter {
         }
     }
 
-    /// Executes a command, unless the function may not reach memory, or it is not known whether that is shared.
+    /// Executes a command, unless the function may not reach memory, or it is not known whether
+    /// that is shared.
     fn command(&mut self, address: u64, tag: u32) {
         if !self.config.bus_master() {
             return;
@@ -312,8 +314,8 @@ impl Adapter {
         self.raise();
     }
 
-    /// The memory check: the word at `address` is the nonce if the device sees the memory that the driver
-    /// sees; then the device writes the complement behind it, for the driver to see.
+    /// The memory check: the word at `address` is the nonce if the device sees the memory that the
+    /// driver sees; then the device writes the complement behind it, for the driver to see.
     fn check(&mut self, address: u64, nonce: u64) {
         let checked = if self.config.bus_master() {
             self.compare(address, nonce)
@@ -349,12 +351,14 @@ impl Adapter {
         self.reset_under_driver();
     }
 
-    /// Resets all but the configuration space by no deed of the driver's: by a function level reset, and when bus mastering
-    /// is taken away. The function sends no memory requests without it (PCI Express 4.0, 7.5.1.1.3), and its objects need
-    /// memory. Linux takes it away of a function without a driver's shutdown before it starts another kernel (kexec), to
-    /// which all memory belongs then.
+    /// Resets all but the configuration space by no deed of the driver's: by a function level
+    /// reset, and when bus mastering is taken away. The function sends no memory requests without
+    /// it (PCI Express 4.0, 7.5.1.1.3), and its objects need memory. Linux takes it away of a
+    /// function without a driver's shutdown before it starts another kernel (kexec), to which all
+    /// memory belongs then.
     ///
-    /// A driver that knows of it lets go of the function first, so a line of the log tells of the others.
+    /// A driver that knows of it lets go of the function first, so a line of the log tells of the
+    /// others.
     fn reset_under_driver(&mut self) {
         if self.registers.is_checked() {
             self.note("the function was reset under its driver, by the guest or by QEMU");
@@ -362,8 +366,8 @@ impl Adapter {
         self.reset_device();
     }
 
-    /// Resets all but the configuration space: all objects are gone, and nothing is underway in the guest's memory
-    /// afterwards.
+    /// Resets all but the configuration space: all objects are gone, and nothing is underway in the
+    /// guest's memory afterwards.
     fn reset_device(&mut self) {
         self.registers = Registers::new(self.mac);
         self.guest.reset();
@@ -379,7 +383,8 @@ impl Adapter {
     pub fn disconnect(&mut self) {
         self.guest.statistics.connected.set(0);
         self.vectors.clear();
-        // Queue pairs go before the memory: peers are to find that nobody answers, not that keys open nothing.
+        // Queue pairs go before the memory: peers are to find that nobody answers, not that keys
+        // open nothing.
         self.config = Config::default();
         self.reset_device();
         self.unmap_all();

@@ -2,7 +2,8 @@
 
 //! The addresses of all ports, and where an address vector leads.
 //!
-//! A source address is the one that the guest has set for its port, never one that it tells with a request.
+//! A source address is the one that the guest has set for its port, never one that it tells with a
+//! request.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,8 +38,8 @@ impl Addresses {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an index that is too large, or an address that is none of a port; `EADDRINUSE` if another port
-    /// has it.
+    /// `EINVAL` for an index that is too large, or an address that is none of a port; `EADDRINUSE`
+    /// if another port has it.
     pub(crate) fn set(&mut self, port: usize, index: usize, gid: Option<Gid>) -> Result<(), Errno> {
         if let Some(gid) = gid {
             if gid == [0; 16] || is_multicast(&gid) {
@@ -89,12 +90,13 @@ impl Addresses {
         self.owners.get(gid).map(|(port, _)| *port)
     }
 
-    /// Where an address vector of a port leads. `out`: there is a way to others than the guests of this process.
+    /// Where an address vector of a port leads. `out`: there is a way to others than the guests of
+    /// this process.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the vector is not valid, or the port has no such source address; `ENETUNREACH` if nobody here has
-    /// the address that it names, and there is no way out.
+    /// `EINVAL` if the vector is not valid, or the port has no such source address; `ENETUNREACH`
+    /// if nobody here has the address that it names, and there is no way out.
     pub(crate) fn resolve(
         &self,
         port: usize,
@@ -111,7 +113,8 @@ impl Addresses {
         }
         let kind = match self.owner(&to.dgid) {
             Some(peer) => PathKind::Local(vport(peer)?),
-            // Remote members of a group get a packet; those of all ports here have the message without one.
+            // Remote members of a group get a packet; those of all ports here have the message
+            // without one.
             None if out => PathKind::Remote,
             None if is_multicast(&to.dgid) => PathKind::Local(vport(port)?),
             None => return Err(Errno::NETUNREACH),

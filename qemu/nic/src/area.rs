@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The areas that the engine shares with those who post and poll: rings, control words and doorbells, as
-//! `include/uapi/rdma/ferrule-abi.h` lays them out.
+//! The areas that the engine shares with those who post and poll: rings, control words and
+//! doorbells, as `include/uapi/rdma/ferrule-abi.h` lays them out.
 //!
 //! Bytes that cannot be reached any more, since their range was given back, read as zero.
 
@@ -22,7 +22,8 @@ pub(crate) struct Queue {
     pages: Pages,
     /// The port that it belongs to.
     port: usize,
-    /// Where the address vectors of the driver's own datagrams are, and how many: a power of two, or 0.
+    /// Where the address vectors of the driver's own datagrams are, and how many: a power of two,
+    /// or 0.
     destinations: (u32, u32),
 }
 
@@ -135,7 +136,8 @@ pub(crate) const DB_AREA_SIZE: u64 = abi::DB_AREA_SIZE as u64;
 
 /// The doorbell area and the status area of a context.
 ///
-/// The status area is the guest's memory as well, so the acknowledgements are kept here and only told there.
+/// The status area is the guest's memory as well, so the acknowledgements are kept here and only
+/// told there.
 #[derive(Debug)]
 pub(crate) struct Doorbells {
     doorbell: Pages,

@@ -14,7 +14,8 @@ use crate::capture::pcapng::Interface;
 use crate::capture::recorder::{begin, Writer};
 use crate::wire::Wire;
 
-/// How long the end of a capture waits for its thread, which a slow disk or the reader of a pipe may hold up.
+/// How long the end of a capture waits for its thread, which a slow disk or the reader of a pipe
+/// may hold up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The captures of a process: one at a time. One that runs ends with this.
@@ -35,8 +36,8 @@ impl Captures {
         }
     }
 
-    /// Begins a capture. `wire_only`: as long as it runs, queue pairs of this process are connected by packets even to each
-    /// other, so that the file has these, too.
+    /// Begins a capture. `wire_only`: as long as it runs, queue pairs of this process are connected
+    /// by packets even to each other, so that the file has these, too.
     ///
     /// # Errors
     ///
@@ -54,7 +55,8 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends the capture, if one was begun, and answers its file. A begin that a file system holds up is not waited for.
+    /// Ends the capture, if one was begun, and answers its file. A begin that a file system holds
+    /// up is not waited for.
     pub fn stop(&self) -> Option<PathBuf> {
         let mut running = self.running.try_lock_for(PATIENCE)?;
         let (path, writer) = running.take()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The control socket: it does what a client asks for, or tells it what has been counted, as Prometheus reads it; and
-//! disconnects it.
+//! The control socket: it does what a client asks for, or tells it what has been counted, as
+//! Prometheus reads it; and disconnects it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -35,7 +35,8 @@ struct View<'a> {
 /// A value's name, its meaning, and the way to read it.
 type Metric = (&'static str, &'static str, fn(&View<'_>) -> u64);
 
-/// Makes the metrics of fields of a [`View`] that have the same names: `counters` are numbers, `statistics` are read.
+/// Makes the metrics of fields of a [`View`] that have the same names: `counters` are numbers,
+/// `statistics` are read.
 macro_rules! metrics {
     (counters: $($name:ident: $help:literal,)*) => {
         [$((stringify!($name), $help, |view| view.counters.$name)),*]

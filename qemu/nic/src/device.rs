@@ -2,8 +2,9 @@
 
 //! The engine of all guests, and its lock.
 //!
-//! The holder of the lock owns the engine, for a bounded time: a command's step, a slice of work. Nobody waits for a
-//! client meanwhile. The lock is handed on in turns (`bump`), so no guest keeps the others from it.
+//! The holder of the lock owns the engine, for a bounded time: a command's step, a slice of work.
+//! Nobody waits for a client meanwhile. The lock is handed on in turns (`bump`), so no guest keeps
+//! the others from it.
 
 use std::io;
 use std::sync::Arc;
@@ -29,13 +30,15 @@ pub(crate) const SLICE: Budget = Budget {
     bytes: 1 << 20,
 };
 
-/// The work that a guest's thread does for a context that has kicked, before it leaves the rest to the engine's thread.
+/// The work that a guest's thread does for a context that has kicked, before it leaves the rest to
+/// the engine's thread.
 const KICK: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
 };
 
-/// So many slices flush the work of a context that ends. A program that posts faster is not waited for.
+/// So many slices flush the work of a context that ends. A program that posts faster is not waited
+/// for.
 const FINISH_ROUNDS: u32 = 4096;
 
 /// The engine, and all that its owner needs.
@@ -205,8 +208,8 @@ impl Device {
         result
     }
 
-    /// Hands an object to the engine with `add`, and the engine's table the space that it asks for. `added` is called
-    /// with what names it, before anybody else owns the engine.
+    /// Hands an object to the engine with `add`, and the engine's table the space that it asks for.
+    /// `added` is called with what names it, before anybody else owns the engine.
     pub(crate) fn add<T, I>(
         &self,
         mut object: Box<T>,
@@ -235,7 +238,8 @@ impl Device {
         let wakes = state.patience.allows(now());
         let State { engine, host, .. } = &mut *state;
         if wakes {
-            // The engine's thread is awake from now on, so the context is told that it need not kick again.
+            // The engine's thread is awake from now on, so the context is told that it need not
+            // kick again.
             engine.wake();
         }
         engine.kicked_by_message(context);
@@ -257,12 +261,14 @@ impl Device {
         self.leave(state, false);
     }
 
-    /// Leaves the engine: tells the guests what has happened, and wakes the engine's thread if it has work.
+    /// Leaves the engine: tells the guests what has happened, and wakes the engine's thread if it
+    /// has work.
     fn leave(&self, mut state: MutexGuard<'_, State>, kicked: bool) {
         let waiting = state.host.flush();
         state.host.signal();
         let Some(until) = state.parked else {
-            // It looks for work before it sleeps; but not for a program that has just been told that it is awake.
+            // It looks for work before it sleeps; but not for a program that has just been told
+            // that it is awake.
             state.wanted |= kicked;
             return;
         };

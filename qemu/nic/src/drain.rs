@@ -2,10 +2,11 @@
 
 //! The end of a connection, in the one way that QEMU survives.
 //!
-//! Linux resets a Unix stream socket whose peer closes it before all is read (`unix_release_sock()`), and QEMU 11.1.3
-//! ends itself when its read fails: `vfio_user_recv_one()` sets the error that `qio_channel_readv_full()` has set
-//! already (hw/vfio-user/proxy.c). Nor does it wake a processor of the guest that waits for a reply of a connection
-//! that ends: that one waits for `x-msg-timeout`, with the lock of the whole machine.
+//! Linux resets a Unix stream socket whose peer closes it before all is read
+//! (`unix_release_sock()`), and QEMU 11.1.3 ends itself when its read fails: `vfio_user_recv_one()`
+//! sets the error that `qio_channel_readv_full()` has set already (hw/vfio-user/proxy.c). Nor does
+//! it wake a processor of the guest that waits for a reply of a connection that ends: that one
+//! waits for `x-msg-timeout`, with the lock of the whole machine.
 
 use std::os::fd::AsFd;
 
@@ -14,8 +15,8 @@ use rustix::net::{recv, send, shutdown, RecvFlags, SendFlags, Shutdown};
 
 use crate::protocol::{refusal, Header, HEADER};
 
-/// Refuses the requests that have come and have no reply, and reads all that has come. The client can send no more
-/// from then on. It does not block.
+/// Refuses the requests that have come and have no reply, and reads all that has come. The client
+/// can send no more from then on. It does not block.
 pub(crate) fn drain(stream: impl AsFd) {
     // A read that finds nothing answers the end from here on, and the client's writes fail.
     let _ = shutdown(&stream, Shutdown::Read);
@@ -40,7 +41,8 @@ fn take(stream: impl AsFd) -> Option<Header> {
     fill(&stream, &mut body).then_some(header)
 }
 
-/// Reads as many bytes, and returns whether there were so many. Files that come with them are closed.
+/// Reads as many bytes, and returns whether there were so many. Files that come with them are
+/// closed.
 fn fill(stream: impl AsFd, mut into: &mut [u8]) -> bool {
     while !into.is_empty() {
         match recv(&stream, &mut *into, RecvFlags::DONTWAIT) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event queues: rings of entries in a guest's memory, one a vector, with the events that wait for free entries.
+//! Event queues: rings of entries in a guest's memory, one a vector, with the events that wait for
+//! free entries.
 //!
-//! The guest's objects bound the events that wait: each object has a set of codes, which ends with its last event or
-//! with the object.
+//! The guest's objects bound the events that wait: each object has a set of codes, which ends with
+//! its last event or with the object.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;

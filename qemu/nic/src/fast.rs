@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fast registration: the bytes that a guest's list of extents names at the time of a request that registers.
+//! Fast registration: the bytes that a guest's list of extents names at the time of a request that
+//! registers.
 //!
-//! The list lies in the guest's memory, and its driver may write there at any time. So each entry is copied once and
-//! judged as a copy, like any other address of the guest's: the memory that a request has registered is pinned, and
-//! stays what it is whatever the list says later.
+//! The list lies in the guest's memory, and its driver may write there at any time. So each entry
+//! is copied once and judged as a copy, like any other address of the guest's: the memory that a
+//! request has registered is pinned, and stays what it is whatever the list says later.
 
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ impl Fast {
         Some(self.registered.insert(pages).length())
     }
 
-    /// How many extents or pieces the last registration has gone through, whichever are more; and as many as there can be if
-    /// it has failed.
+    /// How many extents or pieces the last registration has gone through, whichever are more; and
+    /// as many as there can be if it has failed.
     pub(crate) fn pieces(&self) -> u32 {
         let pieces = self.registered.as_ref().map(Pages::count);
         pieces.map_or(MAX_PIECES as u32, |pieces| pieces.max(self.extents))

@@ -10,7 +10,8 @@ pub type Mac = [u8; 6];
 /// Bytes of an Ethernet header without a VLAN tag: a frame has them at least.
 pub const HEADER: usize = 14;
 
-/// The most bytes of a frame: the longest packet of IP behind a header with a VLAN tag. QEMU takes 69,632.
+/// The most bytes of a frame: the longest packet of IP behind a header with a VLAN tag. QEMU takes
+/// 69,632.
 pub const MOST: usize = 18 + 65_535;
 
 /// Whether an address is that of a group; the broadcast address is one.

@@ -46,7 +46,8 @@ impl Framing {
         }
     }
 
-    /// Takes what was read, at most as many bytes as are wanted; returns the message that it completes.
+    /// Takes what was read, at most as many bytes as are wanted; returns the message that it
+    /// completes.
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ const GOLDEN: &str = include_str!(concat!(
     "/../../tests/guest/packets.txt"
 ));
 
-/// The golden packets of the engine, which other programs decode: the bytes of the IP header, and all bytes from there.
+/// The golden packets of the engine, which other programs decode: the bytes of the IP header, and
+/// all bytes from there.
 fn golden() -> impl Iterator<Item = (usize, Vec<u8>)> {
     GOLDEN.lines().map(|line| {
         let hex = line.split(' ').next_back().unwrap().as_bytes();
@@ -85,7 +86,8 @@ fn golden_packets_are_sent() {
         };
         let route = Route::new(0, source, &path, (1, 2)).unwrap().with_ecn();
 
-        // These fields differ in soft's packets, and so here: identification, flow label, source port, checksum of UDP.
+        // These fields differ in soft's packets, and so here: identification, flow label, source
+        // port, checksum of UDP.
         let port = headers::source_port(0x1_2345, 1, 2);
         if ip == 20 {
             bytes[4..6].fill(0);

@@ -2,7 +2,8 @@
 
 //! A guest: its port of the device, and all objects that are its own.
 //!
-//! A command may name an object only if it is in these sets. They are used by the guest's own thread alone.
+//! A command may name an object only if it is in these sets. They are used by the guest's own
+//! thread alone.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl Numbers {
     }
 }
 
-/// Domains are told apart by their ports: the number of a port's domain begins with so many bits of its own.
+/// Domains are told apart by their ports: the number of a port's domain begins with so many bits of
+/// its own.
 const PD_BITS: u32 = 16;
 
 /// A guest, as its thread has it.
@@ -141,8 +143,8 @@ impl Guest {
         Ok(own | port.wrapping_shl(PD_BITS))
     }
 
-    /// The XRC domain of a number, as the engine knows it: one that no other guest can name. A domain is nothing but its
-    /// number, which the driver chooses.
+    /// The XRC domain of a number, as the engine knows it: one that no other guest can name. A
+    /// domain is nothing but its number, which the driver chooses.
     ///
     /// # Errors
     ///

@@ -122,7 +122,8 @@ impl Nic {
         }
     }
 
-    /// Where an address vector of a port leads, and the route if that is elsewhere. `ends`: as for [`Route::new`].
+    /// Where an address vector of a port leads, and the route if that is elsewhere. `ends`: as for
+    /// [`Route::new`].
     ///
     /// # Errors
     ///

@@ -2,8 +2,9 @@
 
 //! The keeper: a process of its own that ends the connections of a ferrule-nic that has died.
 //!
-//! QEMU survives the end of a connection only if all that it sent was read and each request has its reply (`drain`). A
-//! process that is killed can do neither. So the keeper has each connection's socket, too, and does nothing until the process is gone.
+//! QEMU survives the end of a connection only if all that it sent was read and each request has its
+//! reply (`drain`). A process that is killed can do neither. So the keeper has each connection's
+//! socket, too, and does nothing until the process is gone.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -21,7 +22,8 @@ use signal_hook::iterator::Signals;
 use crate::drain::drain;
 use crate::socket::receive;
 
-/// The word on the command line by which this program is a keeper. The other end of its standard input is the process.
+/// The word on the command line by which this program is a keeper. The other end of its standard
+/// input is the process.
 pub const KEEP: &str = "keep";
 
 /// The keeper, as the process has it.
@@ -52,7 +54,8 @@ impl Keeper {
         })
     }
 
-    /// Gives it a connection, which it keeps until the client has gone or either side has shut it down.
+    /// Gives it a connection, which it keeps until the client has gone or either side has shut it
+    /// down.
     ///
     /// # Errors
     ///
@@ -75,7 +78,8 @@ impl Keeper {
 /// Handlers of signals, or waiting, fail.
 pub fn run(control: impl AsFd) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"ferrule-keeper");
-    // A service manager sends them to all processes of a service; the keeper ends after the last connection has.
+    // A service manager sends them to all processes of a service; the keeper ends after the last
+    // connection has.
     let _ignored = Signals::new([SIGINT, SIGTERM])?;
     let mut kept: Vec<OwnedFd> = Vec::new();
     loop {

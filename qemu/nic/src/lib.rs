@@ -6,21 +6,24 @@
 //!
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code but two calls of `switch::tap`
-//! - `pinned`, `memory`: a guest's memory; `pages`: the part of it that a page list names; `area`, `fast`, `region`:
-//!   the same for the engine
+//! - `pinned`, `memory`: a guest's memory; `pages`: the part of it that a page list names; `area`,
+//!   `fast`, `region`: the same for the engine
 //! - `statistics`: the counters of a guest
 //! - `signal`, `events`, `addresses`: vectors, event queues, and the owners of addresses
-//! - `frame`, `roce`: Ethernet frames, and the headers in front of a packet; `capture`: files of frames;
-//!   `switch`: the port of each frame
-//! - `wire`: the state that the engine and the switch's thread share; `route`, `packet`: packets out and in
-//! - `host`, `patience`, `device`, `worker`: the engine's host, its lock, its thread, and when that is awake
+//! - `frame`, `roce`: Ethernet frames, and the headers in front of a packet; `capture`: files of
+//!   frames; `switch`: the port of each frame
+//! - `wire`: the state that the engine and the switch's thread share; `route`, `packet`: packets
+//!   out and in
+//! - `host`, `patience`, `device`, `worker`: the engine's host, its lock, its thread, and when that
+//!   is awake
 //! - `guest`, `commands`: the objects of a guest, and the commands for them
 //! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
-//! - `adapter`: the function; `session`: a connection; `drain`: its end; `socket`: the socket that it is read from;
-//!   `keeper`: the process that ends connections when this one has died
+//! - `adapter`: the function; `session`: a connection; `drain`: its end; `socket`: the socket that
+//!   it is read from; `keeper`: the process that ends connections when this one has died
 //! - `captures`: the capture that runs
-//! - `request`, `control`: requests to the control socket, and their answers; `show`: the counters as a table
+//! - `request`, `control`: requests to the control socket, and their answers; `show`: the counters
+//!   as a table
 //! - `options`: the command line; `limits`: those that the process runs under
 //!
 //! `interface` is the driver's file.

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// Lets the process have as many open files as it may. A guest takes up to 37: two listeners and two connections, a signal,
-/// and its vectors. The usual soft limit, 1024, is for programs that call select(2).
+/// Lets the process have as many open files as it may. A guest takes up to 37: two listeners and
+/// two connections, a signal, and its vectors. The usual soft limit, 1024, is for programs that
+/// call select(2).
 ///
 /// # Errors
 ///
@@ -27,8 +28,9 @@ pub fn raise_open_files() -> rustix::io::Result<()> {
 /// Linux' setting of how memory is promised.
 pub const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
-/// A warning, if accesses to guests' memory may find none: files of memory take theirs at the first access of each page, and
-/// with this setting the kernel refuses it at the limit, which ends the process (SIGBUS).
+/// A warning, if accesses to guests' memory may find none: files of memory take theirs at the first
+/// access of each page, and with this setting the kernel refuses it at the limit, which ends the
+/// process (SIGBUS).
 pub fn overcommit_warning(setting: &Path) -> Option<&'static str> {
     let value = std::fs::read_to_string(setting).unwrap_or_default();
     (value.trim() == "2").then_some(

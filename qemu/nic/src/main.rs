@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The program: a socket and a thread for each guest, one thread for the engine, and one for the switch.
+//! The program: a socket and a thread for each guest, one thread for the engine, and one for the
+//! switch.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -32,7 +33,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-/// A PCI adapter for each guest, served to QEMU by vfio-user, and an Ethernet switch between the guests
+/// A PCI adapter for each guest, served to QEMU by vfio-user, and an Ethernet switch between the
+/// guests
 #[derive(Parser)]
 #[command(
     name = "ferrule-nic",
@@ -46,8 +48,9 @@ struct Options {
     #[command(subcommand)]
     other: Option<Other>,
 
-    /// Where the QEMU of one guest connects; the MAC address of the guest's network device, which the adapter belongs to;
-    /// and where QEMU connects with that device, if it is a port of the switch. Once for each guest
+    /// Where the QEMU of one guest connects; the MAC address of the guest's network device, which
+    /// the adapter belongs to; and where QEMU connects with that device, if it is a port of the
+    /// switch. Once for each guest
     #[arg(
         long,
         value_name = "SOCKET[,mac=ADDRESS][,net=SOCKET]",
@@ -55,27 +58,28 @@ struct Options {
     )]
     guest: Vec<Guest>,
 
-    /// A link to the switch of another ferrule-nic, one of which listens: at a Unix socket, or at an address and port of
-    /// this machine. There must be one way at most between any two
+    /// A link to the switch of another ferrule-nic, one of which listens: at a Unix socket, or at
+    /// an address and port of this machine. There must be one way at most between any two
     #[arg(long, value_name = "listen=ADDRESS|connect=ADDRESS")]
     link: Vec<Link>,
 
-    /// A TAP device of this machine as one more port of the switch. It belongs to the user who starts ferrule-nic, or is
-    /// made, which takes CAP_NET_ADMIN, and goes with the process
+    /// A TAP device of this machine as one more port of the switch. It belongs to the user who
+    /// starts ferrule-nic, or is made, which takes CAP_NET_ADMIN, and goes with the process
     #[arg(long, value_name = "NAME")]
     tap: Vec<tap::Name>,
 
-    /// Send packets where queue pairs of this process would reach each other with a copy in memory: to look at the packets,
-    /// and for tests. It takes longer
+    /// Send packets where queue pairs of this process would reach each other with a copy in memory:
+    /// to look at the packets, and for tests. It takes longer
     #[arg(long)]
     wire_only: bool,
 
-    /// Write each frame that the switch gets to a file, as pcapng, which tshark and Wireshark read; with --wire-only the
-    /// packets between guests of this process, too
+    /// Write each frame that the switch gets to a file, as pcapng, which tshark and Wireshark read;
+    /// with --wire-only the packets between guests of this process, too
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
-    /// A socket that tells what has been counted, as `ferrule-nic stats` shows it, and begins and ends captures
+    /// A socket that tells what has been counted, as `ferrule-nic stats` shows it, and begins and
+    /// ends captures
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
 }
@@ -105,8 +109,8 @@ enum Other {
         #[arg(required_unless_present = "end")]
         file: Option<PathBuf>,
 
-        /// Meanwhile send packets between queue pairs of the process, which then are captured, too, if these get connected
-        /// from now on
+        /// Meanwhile send packets between queue pairs of the process, which then are captured, too,
+        /// if these get connected from now on
         #[arg(long)]
         wire_only: bool,
 

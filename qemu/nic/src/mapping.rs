@@ -2,14 +2,16 @@
 
 //! Memory that this process shares with a guest, mapped. All unsafe code of the crate is here.
 //!
-//! The owner of the other end of the memory may change any byte at any time. So no reference to it is ever made, but to
-//! atomics: bytes are copied out and in, and a copy is judged. Truncating the file would end the process at its next
-//! access; [`Mapping::new`] refuses files where that is possible.
+//! The owner of the other end of the memory may change any byte at any time. So no reference to it
+//! is ever made, but to atomics: bytes are copied out and in, and a copy is judged. Truncating the
+//! file would end the process at its next access; [`Mapping::new`] refuses files where that is
+//! possible.
 //!
-//! An access to a page that is not there waits until the kernel has it, and two things of it nobody here prevents. While
-//! the client punches a hole around the page (`FALLOC_FL_PUNCH_HOLE`), or has it written out to swap (`MADV_PAGEOUT`), the
-//! access takes as long as that does. Where the kernel has no memory to give, as at the limit of vm.overcommit_memory 2 or
-//! of a control group, the process may end.
+//! An access to a page that is not there waits until the kernel has it, and two things of it nobody
+//! here prevents. While the client punches a hole around the page (`FALLOC_FL_PUNCH_HOLE`), or has
+//! it written out to swap (`MADV_PAGEOUT`), the access takes as long as that does. Where the kernel
+//! has no memory to give, as at the limit of vm.overcommit_memory 2 or of a control group, the
+//! process may end.
 
 #![allow(unsafe_code)]
 
@@ -76,9 +78,9 @@ pub fn sealed(name: &str, size: u64) -> io::Result<OwnedFd> {
 ///
 /// # Invariants
 ///
-/// `start` is the first of `length` bytes that stay mapped as long as this lives, readable, and writable
-/// if `writable`. They are a file's that reaches beyond them and cannot shrink, so each access succeeds as long as the
-/// kernel has memory. No reference to them exists but to an atomic.
+/// `start` is the first of `length` bytes that stay mapped as long as this lives, readable, and
+/// writable if `writable`. They are a file's that reaches beyond them and cannot shrink, so each
+/// access succeeds as long as the kernel has memory. No reference to them exists but to an atomic.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -88,8 +90,9 @@ pub struct Mapping {
 
 // SAFETY: A `Mapping` is an address and the rights there, neither of which depends on a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: Through `&Mapping` bytes are only copied, and words are atomic. Other processes write there as well, so no
-// code takes what it reads to be stable, or the copies of two threads to be apart.
+// SAFETY: Through `&Mapping` bytes are only copied, and words are atomic. Other processes write
+// there as well, so no code takes what it reads to be stable, or the copies of two threads to be
+// apart.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -103,7 +106,8 @@ impl Mapping {
         if offset % PAGE != 0 || length % PAGE != 0 || length == 0 {
             return Err(Unfit::Unaligned);
         }
-        // Only files of shared memory have seals: others, a FUSE file for example, could also make an access wait.
+        // Only files of shared memory have seals: others, a FUSE file for example, could also make
+        // an access wait.
         let seals = fcntl_get_seals(file).map_err(|_| Unfit::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(Unfit::NotSealed);
@@ -123,7 +127,8 @@ impl Mapping {
             true => ProtFlags::READ | ProtFlags::WRITE,
             false => ProtFlags::READ,
         };
-        // SAFETY: The kernel chooses an address at which nothing is, so no other memory of this process changes.
+        // SAFETY: The kernel chooses an address at which nothing is, so no other memory of this
+        // process changes.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -135,7 +140,8 @@ impl Mapping {
             )
         };
         let start = NonNull::new(start.map_err(Unfit::Kernel)?.cast()).ok_or(Unfit::BeyondFile)?;
-        // INVARIANT: mmap has mapped `length` bytes of the file at `start`; the range was in the file, which is sealed.
+        // INVARIANT: mmap has mapped `length` bytes of the file at `start`; the range was in the
+        // file, which is sealed.
         Ok(Self {
             start,
             length,
@@ -174,7 +180,8 @@ impl Mapping {
         #[cfg(target_arch = "x86_64")]
         if let Some(at) = self.at(offset, 1) {
             use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            // SAFETY: The address is in the mapping, and a prefetch neither changes nor tells what is there.
+            // SAFETY: The address is in the mapping, and a prefetch neither changes nor tells what
+            // is there.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast_const().cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -188,9 +195,9 @@ impl Mapping {
         let Some(from) = self.at(offset, into.len()) else {
             return false;
         };
-        // SAFETY: `at` has seen that all bytes are in the mapping, which is readable by its invariant, and `into` is a
-        // buffer of this process's own, so they do not overlap. A byte that another process writes meanwhile is read
-        // old or new: any value is a `u8`.
+        // SAFETY: `at` has seen that all bytes are in the mapping, which is readable by its
+        // invariant, and `into` is a buffer of this process's own, so they do not overlap. A byte
+        // that another process writes meanwhile is read old or new: any value is a `u8`.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), into.as_mut_ptr(), into.len()) };
         true
     }
@@ -202,15 +209,15 @@ impl Mapping {
         let Some(into) = self.at(offset, from.len()).filter(|_| self.writable) else {
             return false;
         };
-        // SAFETY: `at` has seen that all bytes are in the mapping, which is writable by its invariant and by the filter,
-        // and `from` is memory of this process's own, so they do not overlap. No reference to the mapping exists but to atomics,
-        // whose bytes may change.
+        // SAFETY: `at` has seen that all bytes are in the mapping, which is writable by its
+        // invariant and by the filter, and `from` is memory of this process's own, so they do not
+        // overlap. No reference to the mapping exists but to atomics, whose bytes may change.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         true
     }
 
-    /// Copies bytes from one mapping to another, or within one, where the ranges may overlap; false, and none
-    /// copied, unless `to` is writable and both have all of them.
+    /// Copies bytes from one mapping to another, or within one, where the ranges may overlap;
+    /// false, and none copied, unless `to` is writable and both have all of them.
     #[inline]
     #[must_use]
     pub fn copy(from: &Self, from_offset: u64, to: &Self, to_offset: u64, length: usize) -> bool {
@@ -219,10 +226,11 @@ impl Mapping {
         let (Some(source), Some(target)) = (source, target) else {
             return false;
         };
-        // SAFETY: `at` has seen that all bytes are in the mappings, of which `from` is readable by its invariant and
-        // `to` writable by the filter. `copy` is for ranges that may overlap. Two mappings may show the same page at
-        // two addresses: then a byte may be read before or after it was written, and any value is a `u8`. No
-        // reference to either mapping exists but to atomics, whose bytes may change.
+        // SAFETY: `at` has seen that all bytes are in the mappings, of which `from` is readable by
+        // its invariant and `to` writable by the filter. `copy` is for ranges that may overlap. Two
+        // mappings may show the same page at two addresses: then a byte may be read before or after
+        // it was written, and any value is a `u8`. No reference to either mapping exists but to
+        // atomics, whose bytes may change.
         unsafe { std::ptr::copy(source.cast_const(), target, length) };
         true
     }
@@ -231,9 +239,10 @@ impl Mapping {
     #[inline]
     fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let at = self.at(offset, 8).filter(|_| offset % 8 == 0)?;
-        // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is aligned: the mapping
-        // begins at a page, and `offset` is a multiple of 8. An atomic may be shared with writers anywhere.
-        // Methods write by it only to what is writable; a plain load of 8 bytes works on what is read-only.
+        // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is
+        // aligned: the mapping begins at a page, and `offset` is a multiple of 8. An atomic may be
+        // shared with writers anywhere. Methods write by it only to what is writable; a plain load
+        // of 8 bytes works on what is read-only.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
@@ -241,9 +250,10 @@ impl Mapping {
     #[inline]
     fn half(&self, offset: u64) -> Option<&AtomicU32> {
         let at = self.at(offset, 4).filter(|_| offset % 4 == 0)?;
-        // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is aligned: the mapping
-        // begins at a page, and `offset` is a multiple of 4. An atomic may be shared with writers anywhere.
-        // Methods write by it only to what is writable; a plain load of 4 bytes works on what is read-only.
+        // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is
+        // aligned: the mapping begins at a page, and `offset` is a multiple of 4. An atomic may be
+        // shared with writers anywhere. Methods write by it only to what is writable; a plain load
+        // of 4 bytes works on what is read-only.
         Some(unsafe { AtomicU32::from_ptr(at.cast()) })
     }
 
@@ -279,7 +289,8 @@ impl Mapping {
             .is_some()
     }
 
-    /// Replaces a word, in the CPU's byte order, with `swap` if it equals `compare`, and returns what was there.
+    /// Replaces a word, in the CPU's byte order, with `swap` if it equals `compare`, and returns
+    /// what was there.
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Option<u64> {
         let word = self.word(offset).filter(|_| self.writable)?;
         let done = word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire);
@@ -302,8 +313,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the invariant this is what mmap has mapped. Nobody can name it any more: addresses are only made
-        // by methods that borrow the mapping, and none is kept.
+        // SAFETY: By the invariant this is what mmap has mapped. Nobody can name it any more:
+        // addresses are only made by methods that borrow the mapping, and none is kept.
         let done = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert!(done.is_ok());
     }

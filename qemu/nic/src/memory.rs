@@ -2,14 +2,15 @@
 
 //! A guest's memory: the ranges that its client has offered, and the one way to reach their bytes.
 //!
-//! Every address is the guest's own and is judged before use: [`Memory::pin`] answers with a [`Pinned`]
-//! for bytes that all lie in one range with the rights asked for. An object of the guest's keeps that as
-//! long as it lives, so an access takes no lock and counts nothing.
+//! Every address is the guest's own and is judged before use: [`Memory::pin`] answers with a
+//! [`Pinned`] for bytes that all lie in one range with the rights asked for. An object of the
+//! guest's keeps that as long as it lives, so an access takes no lock and counts nothing.
 //!
-//! A range that is given back is revoked: each later access to what is pinned of it fails. That is done by the owner of
-//! the engine (`device.rs`), and the engine reaches memory only then, so no access of it is underway afterwards. The
-//! guest's own thread is the one that gives ranges back. To unmap one may take long, so that thread does it later
-//! ([`Memory::sweep`]), when it does not own the engine, whoever has dropped the last pin.
+//! A range that is given back is revoked: each later access to what is pinned of it fails. That is
+//! done by the owner of the engine (`device.rs`), and the engine reaches memory only then, so no
+//! access of it is underway afterwards. The guest's own thread is the one that gives ranges back.
+//! To unmap one may take long, so that thread does it later ([`Memory::sweep`]), when it does not
+//! own the engine, whoever has dropped the last pin.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -85,7 +86,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes a range: bytes of `file` from `offset` on, or with no file a range that cannot be reached.
+    /// Takes a range: bytes of `file` from `offset` on, or with no file a range that cannot be
+    /// reached.
     ///
     /// # Errors
     ///
@@ -161,7 +163,8 @@ impl Memory {
             .extend(mapped.inspect(|mapped| mapped.revoke()));
     }
 
-    /// Unmaps what was given back and nobody pins any more. The caller does not own the engine: all guests would wait.
+    /// Unmaps what was given back and nobody pins any more. The caller does not own the engine: all
+    /// guests would wait.
     pub fn sweep(&self) {
         let mut revoked = self.revoked.lock();
         let all = std::mem::take(&mut *revoked).into_iter();
@@ -192,8 +195,8 @@ impl Memory {
         self.pin_between(address, (length, length), access)
     }
 
-    /// Pins bytes of the guest's from `address` on, which are read or written: as many of `most` as there are in one
-    /// range.
+    /// Pins bytes of the guest's from `address` on, which are read or written: as many of `most` as
+    /// there are in one range.
     ///
     /// # Errors
     ///

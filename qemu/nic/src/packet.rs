@@ -11,7 +11,8 @@ use crate::addresses::vport;
 use crate::region::Region;
 use crate::roce::received::Received;
 
-/// Continues a CRC of Ethernet, not inverted at either end. The crate's is by the processor's instructions, and inverts it.
+/// Continues a CRC of Ethernet, not inverted at either end. The crate's is by the processor's
+/// instructions, and inverts it.
 #[inline]
 pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(!crc);
@@ -58,8 +59,8 @@ fn part(packet: &Received, offset: usize, length: usize) -> Result<&[u8], Fault>
     rest.get(..length).ok_or(Fault)
 }
 
-/// How many packets are buffered at most, of all queue pairs: peers decide how many come. With the frames that they lie
-/// in, they are 20 MiB.
+/// How many packets are buffered at most, of all queue pairs: peers decide how many come. With the
+/// frames that they lie in, they are 20 MiB.
 const LIMIT: u32 = 4096;
 
 /// How many are buffered.

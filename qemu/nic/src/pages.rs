@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bytes that lie in pages of a guest's memory, as a page list names them: areas and memory regions.
+//! Bytes that lie in pages of a guest's memory, as a page list names them: areas and memory
+//! regions.
 //!
-//! A page list is read once, when an object is made, and the pages that it names stay pinned as long as the object
-//! lives. How many pages it names is known beforehand, so a list in a circle has an end as well.
+//! A page list is read once, when an object is made, and the pages that it names stay pinned as
+//! long as the object lives. How many pages it names is known beforehand, so a list in a circle has
+//! an end as well.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,19 +66,21 @@ impl<'a> Walk<'a> {
 pub(crate) struct Pages {
     pieces: Vec<Piece>,
     length: u64,
-    /// The two pieces that were found last. Rings and messages are gone through in order, so mostly one of them has the next
-    /// bytes, too: the other one is where a message goes to that comes from the same region.
+    /// The two pieces that were found last. Rings and messages are gone through in order, so mostly
+    /// one of them has the next bytes, too: the other one is where a message goes to that comes
+    /// from the same region.
     found: [AtomicUsize; 2],
     charge: Option<Charge>,
 }
 
 impl Pages {
-    /// Pins the pages of a list, of which there have to be as many as `length` bytes from `offset` on take.
+    /// Pins the pages of a list, of which there have to be as many as `length` bytes from `offset`
+    /// on take.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a list that is not well formed, `EFAULT` if memory cannot be reached in this way,
-    /// `ENOMEM`.
+    /// `EINVAL` for a list that is not well formed, `EFAULT` if memory cannot be reached in this
+    /// way, `ENOMEM`.
     pub(crate) fn new(
         memory: &Memory,
         list: &PageList,
@@ -130,13 +134,13 @@ impl Pages {
         }
     }
 
-    /// Pins bytes that need not be whole pages: of each extent the address and how many. All together are in `most`
-    /// pieces at most.
+    /// Pins bytes that need not be whole pages: of each extent the address and how many. All
+    /// together are in `most` pieces at most.
     ///
     /// # Errors
     ///
-    /// That of the extent that is an error; `EINVAL` if there are no bytes, or more than can be counted; `EFAULT` if memory
-    /// cannot be reached; `ENOMEM`.
+    /// That of the extent that is an error; `EINVAL` if there are no bytes, or more than can be
+    /// counted; `EFAULT` if memory cannot be reached; `ENOMEM`.
     pub(crate) fn extents(
         memory: &Memory,
         extents: impl IntoIterator<Item = Result<(u64, u64), Errno>>,
@@ -252,8 +256,8 @@ impl Pages {
         self.walk(at)?.piece()
     }
 
-    /// The mapping and the offset there of bytes that lie in one piece. Those aligned to their size do not reach beyond a
-    /// page.
+    /// The mapping and the offset there of bytes that lie in one piece. Those aligned to their size
+    /// do not reach beyond a page.
     #[inline]
     pub(crate) fn place(&self, at: u64, size: u64) -> Option<(&Mapping, u64)> {
         let (pinned, offset, _) = self.walk(at)?.piece()?;

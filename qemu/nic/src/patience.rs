@@ -2,14 +2,16 @@
 
 //! Whether the engine's thread stays awake for programs that have kicked.
 //!
-//! It pays while the thread has a processor: then programs ring without an access to a register. Where there are fewer
-//! processors than programs that poll, the scheduler gives the thread its turn only after theirs, which takes
-//! milliseconds, while a kick is served at once. So after the thread has lost its processor for little work, kicks leave
-//! it asleep for a time, which doubles whenever that happens again.
+//! It pays while the thread has a processor: then programs ring without an access to a register.
+//! Where there are fewer processors than programs that poll, the scheduler gives the thread its
+//! turn only after theirs, which takes milliseconds, while a kick is served at once. So after the
+//! thread has lost its processor for little work, kicks leave it asleep for a time, which doubles
+//! whenever that happens again.
 
 use ferrule_engine::Budget;
 
-/// An interrupt takes less. A thread that is away for longer has lost its processor to another. In nanoseconds.
+/// An interrupt takes less. A thread that is away for longer has lost its processor to another. In
+/// nanoseconds.
 const AWAY: u64 = 500_000;
 
 /// So much work between two losses of the processor is worth being awake.

@@ -14,7 +14,8 @@ pub const MAX_BYTES: u64 = 1 << 40;
 /// The most pieces of what a guest's objects have pinned: memory of this process.
 pub(crate) const MAX_PIECES: u64 = 1 << 22;
 
-/// The memory of a guest that is mapped, given back or not: objects may pin ranges that were given back.
+/// The memory of a guest that is mapped, given back or not: objects may pin ranges that were given
+/// back.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     ranges: AtomicU64,
@@ -82,7 +83,8 @@ impl Mapped {
         self.mapping.writable()
     }
 
-    /// Nobody reaches it any more by what is pinned of it. The engine's lock orders this with the engine's accesses.
+    /// Nobody reaches it any more by what is pinned of it. The engine's lock orders this with the
+    /// engine's accesses.
     pub(crate) fn revoke(&self) {
         self.revoked.store(true, Ordering::Relaxed);
     }
@@ -147,7 +149,8 @@ impl Pinned {
         self.length = self.length.min(length);
     }
 
-    /// The mapping, and where bytes of these are in it; none if they are not all pinned, or were revoked.
+    /// The mapping, and where bytes of these are in it; none if they are not all pinned, or were
+    /// revoked.
     #[inline]
     pub(crate) fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {
         if at.checked_add(length)? > self.length || self.mapped.revoked.load(Ordering::Relaxed) {
@@ -163,7 +166,8 @@ impl Pinned {
         place.is_some_and(|(mapping, offset)| mapping.read(offset, into))
     }
 
-    /// Copies bytes in; false, and none copied, unless all of them can be reached and the range is writable.
+    /// Copies bytes in; false, and none copied, unless all of them can be reached and the range is
+    /// writable.
     #[must_use]
     pub fn write(&self, at: u64, from: &[u8]) -> bool {
         let place = self.place(at, from.len() as u64);

@@ -37,7 +37,8 @@ enum Bytes {
 /// Bytes in one piece: the memory that they are part of, where they begin there, and how many.
 type Span<'a> = (Cow<'a, Pinned>, u64, u64);
 
-/// Keeps earlier reads and writes of regions ahead of later ones, as the guest sees them. On x86 it is no instruction.
+/// Keeps earlier reads and writes of regions ahead of later ones, as the guest sees them. On x86 it
+/// is no instruction.
 #[inline]
 fn in_order() {
     fence(Ordering::AcqRel);
@@ -214,8 +215,8 @@ fn copy_walks(mut from: Walk<'_>, mut to: Walk<'_>, length: u64) -> Result<(), F
     Ok(())
 }
 
-/// Copies as many of the first bytes as lie in one piece on either side, at most `most`, unless it is only `asked` how
-/// many these are.
+/// Copies as many of the first bytes as lie in one piece on either side, at most `most`, unless it
+/// is only `asked` how many these are.
 #[inline]
 fn copy_piece(
     (from, from_offset): (&Region, u64),
@@ -343,7 +344,8 @@ impl host::Region for Region {
         stored.map(|_| ())
     }
 
-    /// Memory that the guest has given back does not come again, so the side that it belongs to is to blame.
+    /// Memory that the guest has given back does not come again, so the side that it belongs to is
+    /// to blame.
     #[cold]
     fn page_in(&self, offset: u64, length: u64, _write: bool, _asker: Asker) -> Presence {
         match self.is_reached(offset, length) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registers in BAR0, as Documentation/nic.md of the driver specifies them. Nothing here does I/O.
+//! The registers in BAR0, as Documentation/nic.md of the driver specifies them. Nothing here does
+//! I/O.
 
 use crate::config::VECTORS;
 use crate::interface::{check, feature, register, status, MAGIC_VALUE, VERSION_VALUE};
@@ -76,7 +77,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// As after a reset, of the function that belongs to the network device of this address; all zeroes: to none.
+    /// As after a reset, of the function that belongs to the network device of this address; all
+    /// zeroes: to none.
     pub fn new(mac: [u8; 6]) -> Self {
         Self {
             mac,
@@ -99,7 +101,8 @@ impl Registers {
         self.checked = checked;
     }
 
-    /// Copies bytes out. Bytes that are no register read as zero, and an access of another size as all ones.
+    /// Copies bytes out. Bytes that are no register read as zero, and an access of another size as
+    /// all ones.
     pub fn read(&self, at: u64, into: &mut [u8]) {
         if !plain(at, into.len()) {
             into.fill(0xff);
@@ -161,7 +164,8 @@ impl Registers {
     }
 }
 
-/// The registers that an access writes, in order, with their values; none if its size is none of a register's or of two.
+/// The registers that an access writes, in order, with their values; none if its size is none of a
+/// register's or of two.
 pub fn words(at: u64, from: &[u8]) -> impl Iterator<Item = (u64, u32)> + '_ {
     let from = if plain(at, from.len()) { from } else { &[] };
     let value = |chunk: &[u8]| chunk.try_into().map_or(0, u32::from_le_bytes);

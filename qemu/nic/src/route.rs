@@ -20,8 +20,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The way along a path, from the guest of a port, whose Ethernet address is `source`. `qpn` and `peer` are the numbers
-    /// of the queue pairs at both ends, 0 where they are not known.
+    /// The way along a path, from the guest of a port, whose Ethernet address is `source`. `qpn`
+    /// and `peer` are the numbers of the queue pairs at both ends, 0 where they are not known.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Route {
         Ok(Self { port, headers })
     }
 
-    /// The same way, for senders that send less when they hear of marks; the engine's reliable connections do.
+    /// The same way, for senders that send less when they hear of marks; the engine's reliable
+    /// connections do.
     #[must_use]
     pub(crate) fn with_ecn(self) -> Self {
         Self {

@@ -34,8 +34,8 @@ fn line_of(line: &str) -> Option<(String, String, f64)> {
     Some((name, guest.to_owned(), value.parse().ok()?))
 }
 
-/// A table with a column for each guest. With the values of so many seconds before: the difference since then, by the
-/// second.
+/// A table with a column for each guest. With the values of so many seconds before: the difference
+/// since then, by the second.
 pub fn table(now: &Values, before: Option<(&Values, f64)>) -> String {
     let guests: Vec<&String> = now
         .get("connected")

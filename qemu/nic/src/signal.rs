@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{eventfd, EventfdFlags};
 
-/// Vectors that wait for the guest's thread, and an eventfd by which it wakes. The eventfd is this process's own, so
-/// nobody else can make a write to it block.
+/// Vectors that wait for the guest's thread, and an eventfd by which it wakes. The eventfd is this
+/// process's own, so nobody else can make a write to it block.
 #[derive(Debug)]
 pub(crate) struct Signal {
     file: OwnedFd,
@@ -38,7 +38,8 @@ impl Signal {
 
     /// Takes the vectors that are to be raised.
     pub(crate) fn take(&self) -> u32 {
-        // A vector that is raised after this read is either taken below, or written after it, and wakes the thread.
+        // A vector that is raised after this read is either taken below, or written after it, and
+        // wakes the thread.
         let _ = rustix::io::read(&self.file, &mut [0; 8]);
         self.raised.swap(0, Ordering::AcqRel)
     }

@@ -108,8 +108,8 @@ impl std::fmt::Display for End {
 
 /// Serves a client until it leaves.
 ///
-/// A message stays in the socket until its reply has been sent: so the keeper of a process that dies finds each request
-/// that has none.
+/// A message stays in the socket until its reply has been sent: so the keeper of a process that
+/// dies finds each request that has none.
 ///
 /// # Errors
 ///
@@ -149,11 +149,12 @@ fn reply_with(stream: impl AsFd, reply: Option<Vec<u8>>) -> Result<(), End> {
     reply.map_or(Ok(()), |reply| send(stream, &reply).map_err(End::Socket))
 }
 
-/// Looks at the message that is next, if it is there as a whole, short, and without files; answers its length.
+/// Looks at the message that is next, if it is there as a whole, short, and without files; answers
+/// its length.
 ///
-/// Linux hands out files of later messages with the bytes that were asked for, so the files that one looks at are those
-/// of any message that waits. Where there are some, messages are taken out as they are read. Only requests about memory
-/// and vectors bring files.
+/// Linux hands out files of later messages with the bytes that were asked for, so the files that
+/// one looks at are those of any message that waits. Where there are some, messages are taken out
+/// as they are read. Only requests about memory and vectors bring files.
 fn peek(stream: impl AsFd, session: &Session, buffer: &mut [u8]) -> Result<Option<usize>, End> {
     if !session.between() {
         return Ok(None);
@@ -209,7 +210,8 @@ fn wait(stream: impl AsFd, adapter: &Adapter) -> Result<(), End> {
 ///
 /// # Errors
 ///
-/// The socket has failed, there are more files than a message may bring, or no descriptors for them.
+/// The socket has failed, there are more files than a message may bring, or no descriptors for
+/// them.
 pub(crate) fn receive(stream: impl AsFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), End> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

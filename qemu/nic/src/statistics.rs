@@ -90,8 +90,8 @@ pub(crate) struct Statistics {
     pub(crate) memory: Number,
     /// Bytes of memory regions.
     pub(crate) registered: Number,
-    /// Objects: contexts, protection domains, memory regions, windows, completion queues, shared receive queues, queue
-    /// pairs, address handles.
+    /// Objects: contexts, protection domains, memory regions, windows, completion queues, shared
+    /// receive queues, queue pairs, address handles.
     pub(crate) objects: [Number; 8],
     /// From the ring to the completion, of some send requests.
     pub(crate) latency: Histogram,

@@ -31,8 +31,8 @@ impl Vectors {
     ///
     /// # Errors
     ///
-    /// There are not so many vectors or files, or a file is no eventfd that never blocks. Nothing has
-    /// changed then.
+    /// There are not so many vectors or files, or a file is no eventfd that never blocks. Nothing
+    /// has changed then.
     pub fn assign(&mut self, start: u32, count: u32, files: Vec<OwnedFd>) -> Result<(), Errno> {
         let vectors = self.range(start, count)?;
         if files.is_empty() {
@@ -55,8 +55,9 @@ impl Vectors {
 
     /// Raises a vector, if its client takes it.
     ///
-    /// A client can clear `O_NONBLOCK`, and a write to an eventfd that is full waits then. So this looks first. One that
-    /// the client fills between look and write still holds the caller up, which is the thread of this client alone.
+    /// A client can clear `O_NONBLOCK`, and a write to an eventfd that is full waits then. So this
+    /// looks first. One that the client fills between look and write still holds the caller up,
+    /// which is the thread of this client alone.
     pub fn raise(&self, vector: u32) {
         let file = usize::try_from(vector)
             .ok()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state that the engine and the thread of the switch share: the switch, and the packets that wait for the engine.
+//! The state that the engine and the thread of the switch share: the switch, and the packets that
+//! wait for the engine.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -33,8 +34,9 @@ struct Inbox {
 }
 
 impl Inbox {
-    /// Whether one more packet that has come by this port may wait. Those of a port are no more than there is space left (a
-    /// dynamic threshold): one port alone has half of the inbox, and ports that send all they can leave some to the others.
+    /// Whether one more packet that has come by this port may wait. Those of a port are no more
+    /// than there is space left (a dynamic threshold): one port alone has half of the inbox, and
+    /// ports that send all they can leave some to the others.
     fn takes(&self, from: usize) -> bool {
         let left = WAITING.saturating_sub(self.packets.len());
         self.waiting.get(from).is_some_and(|&own| own < left)
@@ -67,7 +69,8 @@ pub struct Wire {
     inbox: Mutex<Inbox>,
     /// Wakes the thread of the switch.
     pub(crate) signal: Signal,
-    /// Queue pairs reach those of the same process by packets, too, even without a capture that wants it.
+    /// Queue pairs reach those of the same process by packets, too, even without a capture that
+    /// wants it.
     wire_only: AtomicBool,
     ends: AtomicBool,
 }
@@ -142,8 +145,8 @@ impl Wire {
         self.deliver(from, packet);
     }
 
-    /// Takes frames that have come by a port's stream. Returns whether the engine is to look for packets, of which there
-    /// were none before.
+    /// Takes frames that have come by a port's stream. Returns whether the engine is to look for
+    /// packets, of which there were none before.
     pub(crate) fn input(&self, from: usize, frames: impl Iterator<Item = Vec<u8>>) -> bool {
         let now = Instant::now();
         let mut switch = self.switch();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine's thread: it does what the guests' threads leave, serves programs that ring without a kick, and fires
-//! timers.
+//! The engine's thread: it does what the guests' threads leave, serves programs that ring without a
+//! kick, and fires timers.
 //!
-//! After work it looks for more for a short while, in which a program that rings need not kick. The while is shorter if
-//! others want its processor (`patience.rs`). Then it tells all contexts to kick, and sleeps until somebody wakes it or a
-//! timer is due.
+//! After work it looks for more for a short while, in which a program that rings need not kick. The
+//! while is shorter if others want its processor (`patience.rs`). Then it tells all contexts to
+//! kick, and sleeps until somebody wakes it or a timer is due.
 
 use std::io;
 use std::sync::Arc;
@@ -25,10 +25,12 @@ const SPIN: u64 = 100_000;
 /// Packets that are taken before the queue pairs have their turns.
 const PACKETS: usize = 64;
 
-/// The looks without work after which the thread reads the clock, and lets others run that want its processor.
+/// The looks without work after which the thread reads the clock, and lets others run that want its
+/// processor.
 const TURNS: u32 = 32;
 
-/// How long events that find no space in their queue wait for the next try: at first, and at most, in nanoseconds.
+/// How long events that find no space in their queue wait for the next try: at first, and at most,
+/// in nanoseconds.
 const RETRY: u64 = 1_000_000;
 /// See [`RETRY`].
 const RETRY_MOST: u64 = 128_000_000;
@@ -104,7 +106,8 @@ fn park(device: &Device, state: &mut MutexGuard<'_, State>, until: Option<u64>) 
     state.parked = None;
 }
 
-/// Runs the engine until nothing is left; and if programs were told that they need not kick, until they pause.
+/// Runs the engine until nothing is left; and if programs were told that they need not kick, until
+/// they pause.
 fn spin(state: &mut MutexGuard<'_, State>) {
     let mut idle = 0u32;
     let mut since = 0;

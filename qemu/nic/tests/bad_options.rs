@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Mistakes of a person who starts the program: one line tells of each, the status is 1, and nothing is left behind.
+//! Mistakes of a person who starts the program: one line tells of each, the status is 1, and
+//! nothing is left behind.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The program dies, or closes a connection: its client gets a reply to each request, and then the end, which is no reset
-//! of the connection.
+//! The program dies, or closes a connection: its client gets a reply to each request, and then the
+//! end, which is no reset of the connection.
 
 use std::io::Read;
 
@@ -22,8 +22,8 @@ fn ends(client: &Client) {
     assert_eq!((&client.stream).read(&mut [0; 16]).unwrap(), 0);
 }
 
-/// The last request has its answer. A request is answered just before it is taken out of the socket, so it may be refused
-/// on top of that.
+/// The last request has its answer. A request is answered just before it is taken out of the
+/// socket, so it may be refused on top of that.
 fn ends_after_an_answer(client: &Client) {
     let mut rest = Vec::new();
     (&client.stream).read_to_end(&mut rest).unwrap();
@@ -51,7 +51,8 @@ fn requests_wait_when_it_is_killed() {
         assert_eq!(answer.error, Some(error));
         id
     };
-    // The call before has its answer, but the process may have stopped just before it took that one out of the socket.
+    // The call before has its answer, but the process may have stopped just before it took that one
+    // out of the socket.
     let first = match refused() {
         CALL => refused(),
         first => first,

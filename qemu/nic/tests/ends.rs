@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ends in the middle of work: memory that is given back, resets, clients that leave. Nothing is touched afterwards.
+//! Ends in the middle of work: memory that is given back, resets, clients that leave. Nothing is
+//! touched afterwards.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -181,7 +182,8 @@ fn resets_in_the_middle_of_work() {
         match round % 4 {
             0 => guest.write(register::RESET, 1),
             1 => assert_eq!(guest.client.call(RESET, &[], &[]).error, None),
-            // A kernel that starts another one takes bus mastering away, and the memory is the other one's.
+            // A kernel that starts another one takes bus mastering away, and the memory is the
+            // other one's.
             2 => assert_eq!(guest.client.write(7, 4, &[2, 0]), None),
             _ => assert_eq!(guest.client.write(7, 0x48, &[0x10, 0xa8]), None),
         }

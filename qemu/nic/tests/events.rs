@@ -102,7 +102,8 @@ fn events_that_find_the_queue_full_come_later() {
             (p, a, b)
         })
         .collect();
-    // One has the only entry; the others wait, each for its turn. The driver tells only by its memory what it has read.
+    // One has the only entry; the others wait, each for its turn. The driver tells only by its
+    // memory what it has read.
     let mut found = Vec::new();
     for _ in 0..3 {
         let event = eventually("an event", || events.next());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fast registration: regions that requests register, by lists that the guest may write at any time.
+//! Fast registration: regions that requests register, by lists that the guest may write at any
+//! time.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_engine::fast::{WC_REGISTER, WR_REGISTER};
@@ -89,7 +90,8 @@ impl User {
         self.status(guest, &register(key, length))
     }
 
-    /// As [`User::register`], refused: the queue pairs are broken then, and others take their place.
+    /// As [`User::register`], refused: the queue pairs are broken then, and others take their
+    /// place.
     fn refused(&mut self, guest: &mut Guest, extents: &[(u64, u64)], length: u64) {
         self.map(extents);
         let status = self.register(guest, self.key, length);
@@ -193,7 +195,8 @@ fn bytes_over_the_ends_of_ranges() {
     let mut read = vec![0; PAGE as usize + 1];
     assert!(bytes.read(0, &mut read));
     assert_eq!(read, data[PAGE as usize - 1..]);
-    // One of the ranges is given back: memory of it that was registered is reached no more, and not registered again.
+    // One of the ranges is given back: memory of it that was registered is reached no more, and not
+    // registered again.
     let unmap = unmap_body(0, at + 2 * PAGE, 2 * PAGE);
     assert_eq!(guest.client.call(DMA_UNMAP, &unmap, &[]).error, None);
     let status = user.status(&mut guest, &write.remote(0, user.key));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The program's footprint: what it takes of the machine for guests that do little. The bounds are those of
-//! Documentation/performance.md.
+//! The program's footprint: what it takes of the machine for guests that do little. The bounds are
+//! those of Documentation/performance.md.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -141,8 +141,9 @@ fn counter(control: &Path, name: &str, guest: &Path) -> f64 {
     values[name][guest.to_str().unwrap()]
 }
 
-/// A doorbell traps when the engine's thread sleeps. On a machine that others load it sleeps for as long as it has no
-/// processor (`src/patience.rs`), so only the best of several runs tells of the device.
+/// A doorbell traps when the engine's thread sleeps. On a machine that others load it sleeps for as
+/// long as it has no processor (`src/patience.rs`), so only the best of several runs tells of the
+/// device.
 #[test]
 fn traps_of_a_bandwidth_run() {
     const MESSAGES: u64 = 20_000;

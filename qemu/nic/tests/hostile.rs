@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clients that send what they should not. The server refuses, or closes their connection, and serves
-//! the next one and the others as if nothing had been.
+//! Clients that send what they should not. The server refuses, or closes their connection, and
+//! serves the next one and the others as if nothing had been.
 
 use std::io::Write;
 use std::net::Shutdown;

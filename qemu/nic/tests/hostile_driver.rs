@@ -2,10 +2,10 @@
 
 //! A guest whose driver is hostile, beside one whose transfers have to stay correct.
 //!
-//! The hostile driver sends commands that are random or nearly good, names memory that it does not have and objects of
-//! its neighbour, rings without a pause, has random requests in its queues, resets, takes memory back, and leaves in
-//! the middle of transfers. Nothing of that may reach the neighbour or memory that the driver has not registered, and
-//! the process lives.
+//! The hostile driver sends commands that are random or nearly good, names memory that it does not
+//! have and objects of its neighbour, rings without a pause, has random requests in its queues,
+//! resets, takes memory back, and leaves in the middle of transfers. Nothing of that may reach the
+//! neighbour or memory that the driver has not registered, and the process lives.
 
 mod operands;
 
@@ -29,7 +29,8 @@ use crate::xrc::{self, send_to, Srq};
 /// The number of deeds of a hostile driver before it leaves.
 const DEEDS: u32 = 60;
 
-/// How often the hostile driver comes: `FERRULE_HOSTILE_ROUNDS`, or so often as takes a few seconds.
+/// How often the hostile driver comes: `FERRULE_HOSTILE_ROUNDS`, or so often as takes a few
+/// seconds.
 fn rounds() -> u64 {
     number("FERRULE_HOSTILE_ROUNDS").unwrap_or(30)
 }
@@ -229,8 +230,8 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Connects itself with a queue pair of the neighbour's, which is connected elsewhere, and writes by its key, or sends
-    /// to its shared receive queue.
+    /// Connects itself with a queue pair of the neighbour's, which is connected elsewhere, and
+    /// writes by its key, or sends to its shared receive queue.
     fn intrude(&mut self) {
         let peer = self.random.of(&self.names.qps);
         let extended = self.random.below(2) == 0;
@@ -333,7 +334,8 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Leaves in the middle of transfers, perhaps of a message, too. Returns its function, and the memory that it has had.
+    /// Leaves in the middle of transfers, perhaps of a message, too. Returns its function, and the
+    /// memory that it has had.
     fn leave(mut self) -> (Adapter, Memory) {
         self.reset(3);
         flood(&mut self.guest, &self.p, &mut self.ends.0);
@@ -397,7 +399,8 @@ fn a_neighbour_of_a_hostile_driver() {
     assert!(turns > rounds);
 }
 
-/// The address of commands is 0 after a reset, and a driver that does not know of the reset has other things there.
+/// The address of commands is 0 after a reset, and a driver that does not know of the reset has
+/// other things there.
 #[test]
 fn a_command_after_a_reset_writes_nothing() {
     let (_worker, [mut guest]) = guests();

@@ -10,8 +10,8 @@ use crate::client::{request, words, Client, SET_IRQS};
 use crate::running::{guest, Running};
 use crate::wire::Sockets;
 
-/// Hands over a file for each vector, and returns whether the program has taken all of them. `limit` is a command that sets
-/// its limit of open files.
+/// Hands over a file for each vector, and returns whether the program has taken all of them.
+/// `limit` is a command that sets its limit of open files.
 fn takes_all_vectors(limit: &str) -> bool {
     let sockets = Sockets::new();
     let path = sockets.path("guest");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Extended reliable connections: queues by their numbers, and domains that no other guest can name.
+//! Extended reliable connections: queues by their numbers, and domains that no other guest can
+//! name.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::interface::*;

@@ -21,8 +21,8 @@ use crate::{
     Driver, //
 };
 
-/// A handle of a device, which a program's control group is charged with until this is dropped, in process context. It
-/// keeps the device from going.
+/// A handle of a device, which a program's control group is charged with until this is dropped, in
+/// process context. It keeps the device from going.
 ///
 /// # Invariants
 ///
@@ -58,7 +58,8 @@ impl<D: Driver> HandleCharge<D> {
 
 impl<D: Driver> Drop for HandleCharge<D> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, there is a charge to give back, and the device is registered.
+        // SAFETY: By the type invariants, there is a charge to give back, and the device is
+        // registered.
         unsafe { bindings::uncharge_handle(self.device.as_raw(), self.group) };
     }
 }

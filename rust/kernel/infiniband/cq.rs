@@ -77,18 +77,20 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ) -> Result<Self>;
 
     /// Gives a program's queue space for at least `cqe` entries, and says for how many. No other
-    /// call resizes the queue meanwhile. `user` brings no request: a call with one is refused before.
+    /// call resizes the queue meanwhile. `user` brings no request: a call with one is refused
+    /// before.
     ///
     /// # Errors
     ///
-    /// Any error is the program's answer, which takes it that the queue is as it was. So the response
-    /// comes last: only where that cannot be written has the queue been resized all the same.
+    /// Any error is the program's answer, which takes it that the queue is as it was. So the
+    /// response comes last: only where that cannot be written has the queue been resized all the
+    /// same.
     fn resize(_cq: &Cq<Self::Driver>, _cqe: u32, _user: UserCall<'_, Self::Driver>) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Sets how long events wait for more completions: until there are `count`, or `period` microseconds have passed.
-    /// It may be called more than once at the same time.
+    /// Sets how long events wait for more completions: until there are `count`, or `period`
+    /// microseconds have passed. It may be called more than once at the same time.
     ///
     /// # Errors
     ///
@@ -97,8 +99,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Takes completions for a kernel user, in order, as many as there are and as there is space for.
-    /// Any context, also with interrupts off and from a handler of the user's.
+    /// Takes completions for a kernel user, in order, as many as there are and as there is space
+    /// for. Any context, also with interrupts off and from a handler of the user's.
     ///
     /// # Errors
     ///
@@ -107,9 +109,9 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Arms the queue of a kernel user: the next completion, or the next solicited one, is an event.
-    /// While the former was asked for and has not come, the latter changes nothing. Then says whether
-    /// completions lie there already. Context as for [`poll`](Self::poll).
+    /// Arms the queue of a kernel user: the next completion, or the next solicited one, is an
+    /// event. While the former was asked for and has not come, the latter changes nothing. Then
+    /// says whether completions lie there already. Context as for [`poll`](Self::poll).
     ///
     /// # Errors
     ///
@@ -178,8 +180,8 @@ impl<D: Driver> New<'_, D> {
 /// The way from a completion queue to its owner.
 ///
 /// It may outlive the queue: then it does nothing any more. Destroying the queue waits for calls
-/// that are under way, and one that the core polls (`ib_alloc_cq()`) has no calls any more before the
-/// core cancels the work or the softirq that polls it.
+/// that are under way, and one that the core polls (`ib_alloc_cq()`) has no calls any more before
+/// the core cancels the work or the softirq that polls it.
 #[pin_data]
 pub struct Notifier {
     #[pin]
@@ -221,8 +223,9 @@ impl Notifier {
         self.call_handler();
     }
 
-    /// As [`complete`](Self::complete). But if the owner [`fell_behind`](Self::fell_behind), a work item tells it soon, on the
-    /// processor that the scheduler takes. Without [`Workqueues`](crate::Workqueues) it is always told at once. Any context.
+    /// As [`complete`](Self::complete). But if the owner [`fell_behind`](Self::fell_behind), a work
+    /// item tells it soon, on the processor that the scheduler takes. Without
+    /// [`Workqueues`](crate::Workqueues) it is always told at once. Any context.
     pub fn complete_or_queue(self: &Arc<Self>) {
         let behind = self.behind.load(Relaxed);
         if behind == 0 {
@@ -240,7 +243,8 @@ impl Notifier {
         });
     }
 
-    /// The owner found many completions at once: the next `events` events go by the work item. Any context.
+    /// The owner found many completions at once: the next `events` events go by the work item. Any
+    /// context.
     pub fn fell_behind(&self, events: u32) {
         // SAFETY: It is not used here.
         if unsafe { workqueues::completions() }.is_some() {
@@ -293,7 +297,8 @@ impl WorkItem for Notifier {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // The handler of an owner that polls in a softirq raises that one. It runs when the batch ends.
+        // The handler of an owner that polls in a softirq raises that one. It runs when the batch
+        // ends.
         let _batch = Batch::new();
         this.call_handler();
     }
@@ -329,8 +334,8 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Cq::create(&mut new, &attr, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
-        // when it has the error.
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the
+        // memory when it has the error.
         unsafe { Object::settle(this, made, |notifier| notifier.cq.close()) }?;
         Ok(0)
     })
@@ -356,8 +361,8 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
         let notifier = cq.notifier();
         let _resizing = notifier.resizing.lock();
         let cqe = D::Cq::resize(cq, cqe, user)?;
-        // SAFETY: The queue is alive. Others that write the number are kept out by the lock, and a reader meanwhile
-        // finds the one or the other.
+        // SAFETY: The queue is alive. Others that write the number are kept out by the lock, and a
+        // reader meanwhile finds the one or the other.
         unsafe { (&raw mut (*raw).cqe).write_volatile(cqe as c_int) };
         call.finish()?;
         Ok(0)
@@ -386,8 +391,8 @@ pub(crate) unsafe extern "C" fn modify_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// `raw` is a queue of a device of the driver `D`, alive, and there is space for `count` completions
-/// at `wc`.
+/// `raw` is a queue of a device of the driver `D`, alive, and there is space for `count`
+/// completions at `wc`.
 pub(crate) unsafe extern "C" fn poll_callback<D: Driver>(
     raw: *mut bindings::ib_cq,
     count: c_int,
@@ -429,11 +434,13 @@ pub(crate) unsafe extern "C" fn req_notify_callback<D: Driver>(
 }
 
 /// `pre_destroy_cq` of `struct ib_device_ops`: the core is about to free a queue that it polls
-/// (`ib_free_cq()`). An event after it has cancelled its poll would begin another one, of a queue that is freed then.
+/// (`ib_free_cq()`). An event after it has cancelled its poll would begin another one, of a queue
+/// that is freed then.
 ///
 /// # Safety
 ///
-/// `raw` is a queue of a device of the driver `D`, alive, and this is called once for it. Process context.
+/// `raw` is a queue of a device of the driver `D`, alive, and this is called once for it. Process
+/// context.
 pub(crate) unsafe extern "C" fn pre_destroy_callback<D: Driver>(
     raw: *mut bindings::ib_cq,
 ) -> c_int {
@@ -450,7 +457,8 @@ pub(crate) unsafe extern "C" fn pre_destroy_callback<D: Driver>(
 /// As for [`destroy_callback`], and [`pre_destroy_callback`] has been called for the queue.
 pub(crate) unsafe extern "C" fn post_destroy_callback<D: Driver>(raw: *mut bindings::ib_cq) {
     let this = raw.cast::<Cq<D>>();
-    // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`, and the gate has been closed.
+    // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`, and the gate
+    // has been closed.
     unsafe { Object::dismiss(&raw mut (*this).0, |_| ()) };
 }
 

@@ -26,8 +26,8 @@ use crate::{
     Srq, //
 };
 
-/// The functions by which a driver tells details of its objects, in process context. An object lives as long as its
-/// function runs. One that cannot be asked has no details.
+/// The functions by which a driver tells details of its objects, in process context. An object
+/// lives as long as its function runs. One that cannot be asked has no details.
 pub struct Functions<D: Driver> {
     /// Of a queue pair.
     pub qp: fn(&Qp<D>, &mut Details<'_>) -> Result,
@@ -39,8 +39,9 @@ pub struct Functions<D: Driver> {
     pub srq: fn(&Srq<D>, &mut Details<'_>) -> Result,
 }
 
-/// The message that details are written to. Anybody may ask for details, and the reply to a list of objects may go on in the
-/// name of another process than the one that asked: so there are no addresses.
+/// The message that details are written to. Anybody may ask for details, and the reply to a list of
+/// objects may go on in the name of another process than the one that asked: so there are no
+/// addresses.
 ///
 /// # Invariants
 ///
@@ -114,8 +115,8 @@ macro_rules! callbacks {
         ///
         /// # Safety
         ///
-        /// `raw` is an object of a device of the driver `D`, and the core keeps it alive during the call. `message` is
-        /// valid, and nobody else writes to it.
+        /// `raw` is an object of a device of the driver `D`, and the core keeps it alive during the
+        /// call. `message` is valid, and nobody else writes to it.
         pub(crate) unsafe extern "C" fn $name<D: Driver>(
             message: *mut bindings::sk_buff,
             raw: *mut bindings::$raw,
@@ -124,7 +125,8 @@ macro_rules! callbacks {
                 let Some(functions) = D::DETAILS else {
                     return Ok(0);
                 };
-                // SAFETY: By the requirements of this function. The core knows objects that are complete.
+                // SAFETY: By the requirements of this function. The core knows objects that are
+                // complete.
                 let object = unsafe { &*raw.cast::<$object<D>>() };
                 // SAFETY: By the requirements of this function.
                 unsafe { Details::write(message, |details| (functions.$field)(object, details)) }?;

@@ -55,8 +55,8 @@ pub(crate) struct Extra {
     pub(crate) net_cookie: u64,
     /// The description of the driver's methods.
     pub(crate) methods: Tree,
-    /// For a device that has a parent: those who use the parent pass it, and when it is closed, the parent
-    /// may be unbound.
+    /// For a device that has a parent: those who use the parent pass it, and when it is closed, the
+    /// parent may be unbound.
     pub(crate) parent: Option<Arc<Gate>>,
 }
 
@@ -81,8 +81,9 @@ impl Extra {
         if unsafe { (*raw).ops.owner } != this_module() {
             return false;
         }
-        // SAFETY: The devices whose operations are this module's are made by `UnregisteredDevice::new`, for
-        // one driver or another. The last field of an `Object` does not move those before it.
+        // SAFETY: The devices whose operations are this module's are made by
+        // `UnregisteredDevice::new`, for one driver or another. The last field of an `Object` does
+        // not move those before it.
         let object = unsafe { &*raw.cast::<Object<bindings::ib_device, Extra, ()>>() };
         // SAFETY: The device is registered, so it is in stage 3.
         unsafe { object.extra() }.driver == TypeId::of::<D>()
@@ -96,8 +97,7 @@ pub struct Device<D: Driver>(pub(crate) Object<bindings::ib_device, Extra, D::Da
 impl_object!(Device, bindings::ib_device, Data);
 
 impl<D: Driver> Device<D> {
-    /// The device of the driver model. Its name is no string to be lent: it is freed when the device gets
-    /// another one.
+    /// The device of the driver model. Its name cannot be lent: it is freed when it is changed.
     pub(crate) fn as_device(&self) -> &device::Device {
         // SAFETY: The device is valid, and so is its part.
         unsafe { device::Device::from_raw((*self.as_raw()).__bindgen_anon_1.dev.as_mut()) }
@@ -105,19 +105,20 @@ impl<D: Driver> Device<D> {
 
     /// The gate to the device's parent, if it has one.
     pub(crate) fn parent_users(&self) -> Option<Arc<Gate>> {
-        // SAFETY: Drivers get references to this type only for devices that are alive, so in stage 3.
+        // SAFETY: Drivers get references to this type for devices that are alive, so in stage 3.
         unsafe { self.0.extra() }.parent.clone()
     }
 
     /// The device that this one was registered on
-    /// ([`UnregisteredDevice::register_on`](crate::UnregisteredDevice::register_on)), if it was. It is bound, for
-    /// this one is unregistered before that ends.
+    /// ([`UnregisteredDevice::register_on`](crate::UnregisteredDevice::register_on)), if it was. It
+    /// is bound, for this one is unregistered before that ends.
     pub fn parent(&self) -> Option<&device::Device<device::Bound>> {
         // SAFETY: The device is valid, and its parent does not change.
         let parent = unsafe { (*self.as_raw()).__bindgen_anon_1.dev.as_ref().parent };
         let parent = NonNull::new(parent)?;
-        // SAFETY: A registered device keeps its parent. Drivers get references to this type only for
-        // devices that are registered, and stay so meanwhile; that ends before the parent is unbound.
+        // SAFETY: A registered device keeps its parent. Drivers get references to this type only
+        // for devices that are registered, and stay so meanwhile; that ends before the parent is
+        // unbound.
         Some(unsafe { device::Device::from_raw(parent.as_ptr()) })
     }
 
@@ -126,8 +127,8 @@ impl<D: Driver> Device<D> {
         // SAFETY: The device is valid. The function returns a reference that the caller owns.
         let netdev = unsafe { bindings::ib_device_get_netdev(self.as_raw(), PORT) };
         let netdev = NonNull::new(netdev.cast::<NetDevice>())?;
-        // SAFETY: The function has returned a valid device with a reference that is ours, which `dev_put`
-        // gives up.
+        // SAFETY: The function has returned a valid device with a reference that is ours, which
+        // `dev_put` gives up.
         Some(unsafe { ARef::from_raw(netdev) })
     }
 
@@ -137,26 +138,26 @@ impl<D: Driver> Device<D> {
         unsafe { (*self.as_raw()).index }
     }
 
-    /// Whether it belongs to the first network namespace, as all do that are seen in all of them (`rdma system set netns`).
-    /// No other one there has its name. Any context.
+    /// Whether it belongs to the first network namespace, as all do that are seen in all of them
+    /// (`rdma system set netns`). No other one there has its name. Any context.
     pub fn is_in_first_namespace(&self) -> bool {
         // SAFETY: The device is valid.
         unsafe { bindings::ib_device_in_init_net(self.as_raw()) }
     }
 
-    /// Whether `netdev`, which was the port's, has gone or left the namespace that the device was made for. The RTNL is
-    /// held, so that no move is half done.
+    /// Whether `netdev`, which was the port's, has gone or left the namespace that the device was
+    /// made for. The RTNL is held, so that no move is half done.
     pub(crate) fn has_lost(&self, netdev: &NetDevice, _rtnl: &Rtnl) -> bool {
-        // SAFETY: Drivers get references to this type only for devices that are alive, so in stage 3.
+        // SAFETY: Drivers get references to this type for devices that are alive, so in stage 3.
         let cookie = unsafe { self.0.extra() }.net_cookie;
         !netdev.is_registered() || netdev.namespace().is_none_or(|net| net.cookie() != cookie)
     }
 
     /// Has the device unregistered, some time later. Any context.
     pub fn unregister_later(&self) {
-        // SAFETY: Drivers get references to this type only for devices that are registered, and stay so meanwhile.
-        // The work is waited for when the module goes (`ib_unregister_driver()`); if the device is not registered any
-        // more by then, it calls no driver.
+        // SAFETY: Drivers get references to this type only for devices that are registered, and
+        // stay so meanwhile. The work is waited for when the module goes
+        // (`ib_unregister_driver()`); if the device is not registered by then, it calls no driver.
         unsafe { bindings::ib_unregister_device_queued(self.as_raw()) };
     }
 
@@ -176,8 +177,7 @@ impl<D: Driver> Device<D> {
         unsafe { GidAttr::find(self.as_raw(), gid, kind) }
     }
 
-    /// Tells all users of the device of an event. Any context. There are none before the device is
-    /// registered, nor after.
+    /// Tells all users of the device of an event. Any context. A registered device alone has some.
     pub fn dispatch_event(&self, event: Event) {
         // The event is told later, which the core's removal of the device waits for.
         //
@@ -198,8 +198,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Tells all users of the state of the port, if it has changed and its network device is a bond or a part of
-    /// one: the core leaves that to drivers. `netdev` is the port's, and the RTNL is held.
+    /// Tells all users of the state of the port, if it has changed and its network device is a bond
+    /// or a part of one: the core leaves that to drivers. `netdev` is the port's. The RTNL is held.
     pub(crate) fn tell_bond_state(&self, netdev: &NetDevice) {
         // SAFETY: Both devices are valid, and the RDMA device is registered.
         unsafe { bindings::bond_port_state(self.as_raw(), netdev.as_raw()) };
@@ -213,8 +213,8 @@ impl<D: Driver> Device<D> {
         let raw = NonNull::new(raw)?;
         // INVARIANT: The function has returned a device with a reference that keeps it registered.
         let held = Held(raw, PhantomData);
-        // Drivers choose their numbers themselves. A device of another driver is given back, and nothing
-        // else is done with it.
+        // Drivers choose their numbers themselves. A device of another driver is given back, and
+        // nothing else is done with it.
         //
         // SAFETY: `held` keeps the device.
         unsafe { Extra::is_of::<D>(raw.as_ptr()) }.then_some(held)
@@ -268,12 +268,12 @@ pub struct Info {
     pub num_comp_vectors: u32,
 }
 
-/// Whether a device belongs to `netdev` that has the number of the driver `D`, or of another with the same
-/// number: several drivers of a module may have one. [`Device::lookup`] finds one device of a number at
-/// most, so a network device should not get a second one.
+/// Whether a device belongs to `netdev` that has the number of the driver `D`, or of another with
+/// the same number: several drivers of a module may have one. [`Device::lookup`] finds one device
+/// of a number at most, so a network device should not get a second one.
 pub fn is_taken<D: Driver>(netdev: &NetDevice) -> bool {
-    // SAFETY: The network device is valid. The function returns a device with a reference that is given
-    // back, and nothing else is done with it.
+    // SAFETY: The network device is valid. The function returns a device with a reference that is
+    // given back, and nothing else is done with it.
     unsafe {
         let raw = bindings::ib_device_get_by_netdev(netdev.as_raw(), D::ID);
         if !raw.is_null() {
@@ -339,8 +339,8 @@ pub struct Attr {
     pub on_demand: OnDemand,
 }
 
-/// The operations that reach memory which is paged on demand: bits of `enum ib_odp_transport_cap_bits` for each
-/// service. No service has any if no memory is.
+/// The operations that reach memory which is paged on demand: bits of `enum
+/// ib_odp_transport_cap_bits` for each service. No service has any if no memory is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnDemand {
     /// All of a program's addresses may be registered at once.

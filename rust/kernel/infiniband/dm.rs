@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Device memory: memory of a device's own, which programs allocate there, register, and copy to and from.
+//! Device memory: memory of a device's own, which programs allocate there, register, and copy to
+//! and from.
 
 use core::mem::MaybeUninit;
 
@@ -20,8 +21,8 @@ use crate::{
     Ucontext, //
 };
 
-/// A part of a device memory that is to be registered. It lies inside, and its first byte has the address 0 in work
-/// requests.
+/// A part of a device memory that is to be registered. It lies inside, and its first byte has the
+/// address 0 in work requests.
 pub struct Part {
     /// The first byte, from the start of the device memory.
     pub offset: u64,
@@ -31,8 +32,8 @@ pub struct Part {
     pub access: Access,
 }
 
-/// A driver's verbs of device memory. The value is dropped when the memory is freed; then no region is left that was
-/// registered of it.
+/// A driver's verbs of device memory. The value is dropped when the memory is freed; then no region
+/// is left that was registered of it.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Dm = Self>;
@@ -40,7 +41,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Whether there is any. See [`Unsupported`](crate::Unsupported).
     const SUPPORTED: bool = true;
 
-    /// Allocates device memory for a program: `length` bytes, at a multiple of 2 to the power of `log_align` bytes.
+    /// Allocates device memory for a program: `length` bytes, at a multiple of 2 to the power of
+    /// `log_align` bytes.
     ///
     /// # Errors
     ///
@@ -125,8 +127,8 @@ fn alloc<D: Driver>(
     let value = D::Dm::alloc(context, attr.length, attr.alignment)?;
     let mut place = KBox::<Dm<D>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let this = place.as_mut_ptr();
-    // SAFETY: The memory is ours, and all zeroes are a valid `struct ib_dm`, of which the core sets each field. The
-    // object is in stage 1 and then in stage 2, each left once.
+    // SAFETY: The memory is ours, and all zeroes are a valid `struct ib_dm`, of which the core sets
+    // each field. The object is in stage 1 and then in stage 2, each left once.
     unsafe {
         this.cast::<bindings::ib_dm>().write_bytes(0, 1);
         Object::begin(&raw mut (*this).0, ());
@@ -146,8 +148,8 @@ pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
     _attrs: *mut bindings::uverbs_attr_bundle,
 ) -> c_int {
     let this = raw.cast::<Dm<D>>();
-    // SAFETY: By the requirements of this function. `Dm` is transparent over `Object`, which has nothing to drop but the
-    // driver's value.
+    // SAFETY: By the requirements of this function. `Dm` is transparent over `Object`, which has
+    // nothing to drop but the driver's value.
     unsafe {
         Object::dismiss(&raw mut (*this).0, |()| ());
         drop(KBox::from_raw(this.cast::<MaybeUninit<Dm<D>>>()));
@@ -159,8 +161,9 @@ pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// `pd` is a domain of a device of the driver `D`, alive, `raw` was made by [`alloc_callback`] for the driver and is
-/// alive, and `attr` is valid: the core has compared it with the length of the memory.
+/// `pd` is a domain of a device of the driver `D`, alive, `raw` was made by [`alloc_callback`] for
+/// the driver and is alive, and `attr` is valid: the core has compared it with the length of the
+/// memory.
 pub(crate) unsafe extern "C" fn reg_callback<D: Driver>(
     pd: *mut bindings::ib_pd,
     raw: *mut bindings::ib_dm,

@@ -2,8 +2,9 @@
 
 //! Buffers that other drivers export to programs as files: `struct dma_buf`.
 //!
-//! The processor reaches a buffer by kernel addresses that the exporter makes (`dma_buf_vmap()`), which a device
-//! without a parent does. The parent of a device reaches it by DMA addresses (`Pin`).
+//! The processor reaches a buffer by kernel addresses that the exporter makes (`dma_buf_vmap()`),
+//! which a device without a parent does. The parent of a device reaches it by DMA addresses
+//! (`Pin`).
 //!
 //! C header: `include/linux/dma-buf.h`.
 
@@ -50,12 +51,13 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// The buffer of a file of the calling program, in which the part is, for the access that is meant.
+    /// The buffer of a file of the calling program, in which the part is, for the access that is
+    /// meant.
     ///
     /// # Errors
     ///
-    /// `EBADF` if there is no such file; `EINVAL` if it is no buffer, if the part is empty, or not all inside; `EACCES`
-    /// if it would be written to, but the file is not for writing.
+    /// `EBADF` if there is no such file; `EINVAL` if it is no buffer, if the part is empty, or not
+    /// all inside; `EACCES` if it would be written to, but the file is not for writing.
     pub(crate) fn new(part: &Part, access: Access) -> Result<Self> {
         // SAFETY: The function has no preconditions.
         let raw = from_err_ptr(unsafe { bindings::dma_buf_get(part.fd) })?;
@@ -90,7 +92,8 @@ impl Drop for DmaBuf {
 ///
 /// # Invariants
 ///
-/// `map` was made for the buffer, is no device's memory, and is ours to take back. The processor's access was begun.
+/// `map` was made for the buffer, is no device's memory, and is ours to take back. The processor's
+/// access was begun.
 pub(crate) struct VmappedBuf {
     buf: DmaBuf,
     map: bindings::iosys_map,
@@ -103,13 +106,13 @@ unsafe impl Send for VmappedBuf {}
 unsafe impl Sync for VmappedBuf {}
 
 impl VmappedBuf {
-    /// Maps the buffer, and answers where the part is: its bytes stay there until this is dropped. Exporters keep a
-    /// buffer in its place while it is mapped.
+    /// Maps the buffer, and answers where the part is: its bytes stay there until this is dropped.
+    /// Exporters keep a buffer in its place while it is mapped.
     ///
     /// # Errors
     ///
-    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` if the buffer has no addresses, or is memory of a device; `ENOMEM`; the
-    /// exporter's.
+    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` if the buffer has no addresses, or is memory of a
+    /// device; `ENOMEM`; the exporter's.
     pub(crate) fn new(part: &Part, access: Access) -> Result<(Self, Extent)> {
         let buf = DmaBuf::new(part, access)?;
         let mut map: bindings::iosys_map = pin_init::zeroed();
@@ -123,8 +126,8 @@ impl VmappedBuf {
         };
         // SAFETY: Both fields of the union are addresses.
         let start = unsafe { map.__bindgen_anon_1.vaddr }.cast::<u8>();
-        // The buffer is mapped, so each of its bytes has an address behind the first, and `DmaBuf::new` has compared the
-        // part with its size.
+        // The buffer is mapped, so each of its bytes has an address behind the first, and
+        // `DmaBuf::new` has compared the part with its size.
         let addr = NonNull::new(start.wrapping_add(part.offset as usize));
         let (Some(addr), false) = (addr, map.is_iomem) else {
             unmap(&mut map);
@@ -150,8 +153,8 @@ impl VmappedBuf {
 
 impl Drop for VmappedBuf {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, the access was begun, and the map is ours to take back. The owner that drops
-        // this uses the bytes no more.
+        // SAFETY: By the type invariants, the access was begun, and the map is ours to take back.
+        // The owner that drops this uses the bytes no more.
         unsafe {
             bindings::dma_buf_end_cpu_access(
                 self.buf.as_raw(),

@@ -126,10 +126,10 @@ use crate::{
 /// ```
 #[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
-    /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`). Drivers that
-    /// are one to programs may share it, but no others should: [`Device::lookup`] finds none of another
-    /// driver, but [`Registration`](crate::Registration) at its end removes the devices of all that have it.
-    /// Not 0, which the core takes for any.
+    /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`).
+    /// Drivers that are one to programs may share it, but no others should: [`Device::lookup`]
+    /// finds none of another driver, but [`Registration`](crate::Registration) at its end removes
+    /// the devices of all that have it. Not 0, which the core takes for any.
     const ID: u32;
     /// The type of links (`rdma link add … type NAME`), and the description of nodes.
     const NAME: &'static CStr;
@@ -139,11 +139,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     const METHODS: &'static [&'static method::Definition<Self>] = &[];
     /// The counters of a port, of which [`read_counters`](Self::read_counters) tells the values.
     const COUNTERS: &'static [stats::Counter] = &[];
-    /// The functions that count in sets for some of a port's queue pairs, if there are any. Those of no set count at the
-    /// port, and [`read_counters`](Self::read_counters) tells of these alone.
+    /// The functions that count in sets for some of a port's queue pairs, if there are any. Those
+    /// of no set count at the port, and [`read_counters`](Self::read_counters) tells of these
+    /// alone.
     const QP_COUNTERS: Option<counter::Functions<Self>> = None;
-    /// Tells what a port has sent and received, in process context; `None` if a device does not count it. Then there is
-    /// no performance management agent.
+    /// Tells what a port has sent and received, in process context; `None` if a device does not
+    /// count it. Then there is no performance management agent.
     const PORT_COUNTERS: Option<fn(&Self::Data) -> pma::PortCounters> = None;
     /// The functions that tell details of objects to `rdma resource show -dd`, if there are any.
     const DETAILS: Option<details::Functions<Self>> = None;
@@ -180,16 +181,17 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Any error is the caller's answer.
     fn query_device(dev: &Device<Self>) -> Result<device::Attr>;
 
-    /// Tells of the port. `attr` comes with what the network device says: the states, the speed, the
-    /// MTU; one P_Key; and that there is a communication manager. At least the length of the GID
-    /// table and the longest message are to be set.
+    /// Tells of the port. `attr` comes with what the network device says: the states, the speed,
+    /// the MTU; one P_Key; and that there is a communication manager. At least the length of the
+    /// GID table and the longest message are to be set.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
     fn query_port(dev: &Device<Self>, attr: &mut port::Attr) -> Result;
 
-    /// Tells an entry of the P_Key table. If it is not implemented, there is the default P_Key only.
+    /// Tells an entry of the P_Key table. If it is not implemented, there is the default P_Key
+    /// only.
     ///
     /// # Errors
     ///
@@ -234,41 +236,45 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The device has its [index](Device::index), and is about to be made known: nobody uses it yet. Process context.
+    /// The device has its [index](Device::index), and is about to be made known: nobody uses it
+    /// yet. Process context.
     fn indexed(_dev: &Device<Self>) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The device is registered, or has another name or another network namespace; with `None` it goes, or leaves its
-    /// namespace. The core renames no device meanwhile. Process context. Told as long as there is a
-    /// [`Registration`](crate::Registration) of the driver.
+    /// The device is registered, or has another name or another network namespace; with `None` it
+    /// goes, or leaves its namespace. The core renames no device meanwhile. Process context. Told
+    /// as long as there is a [`Registration`](crate::Registration) of the driver.
     ///
-    /// Devices of several network namespaces may have one name: see [`Device::is_in_first_namespace`].
+    /// Devices of several network namespaces may have one name: see
+    /// [`Device::is_in_first_namespace`].
     fn named(_dev: &Device<Self>, _name: Option<&CStr>) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Whether a network device is to be that of the port, which has none. The RTNL is held, and the network device is
-    /// being registered or set up, or was found by [`find_netdev`](Self::find_netdev). Only asked for devices that belong to
-    /// another device, such as a PCI function.
+    /// Whether a network device is to be that of the port, which has none. The RTNL is held, and
+    /// the network device is being registered or set up, or was found by
+    /// [`find_netdev`](Self::find_netdev). Only asked for devices that belong to another device,
+    /// such as a PCI function.
     fn wants_netdev(_dev: &Device<Self>, _netdev: &NetDevice) -> bool {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The network device that is to be that of the port, which has none, if there is such a one. The RTNL is held, and the
-    /// device is being enabled: after that, [`wants_netdev`](Self::wants_netdev) is asked about all that come.
+    /// The network device that is to be that of the port, which has none, if there is such a one.
+    /// The RTNL is held, and the device is being enabled: after that,
+    /// [`wants_netdev`](Self::wants_netdev) is asked about all that come.
     fn find_netdev(_dev: &Device<Self>) -> Option<ARef<NetDevice>> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The network device's MTU has changed, there is another network device, or one of the two may have happened while
-    /// the device was not enabled. The RTNL is held.
+    /// The network device's MTU has changed, there is another network device, or one of the two may
+    /// have happened while the device was not enabled. The RTNL is held.
     fn netdev_mtu_changed(_dev: &Device<Self>, _netdev: &NetDevice) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The network device goes, or leaves its network namespace, and the device is unregistered some time later. The RTNL
-    /// is held. Only told to devices of `rdma link`.
+    /// The network device goes, or leaves its network namespace, and the device is unregistered
+    /// some time later. The RTNL is held. Only told to devices of `rdma link`.
     fn netdev_lost(_dev: &Device<Self>) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

@@ -25,15 +25,16 @@ impl Extent {
         self.addr.as_ptr().wrapping_add(skip as usize)
     }
 
-    /// The index of the extent in which `offset` is, if it is in one of these, which follow each other.
+    /// The index of the extent in which `offset` is, if it is in one of these, which follow each
+    /// other.
     #[inline]
     pub(crate) fn find(extents: &[Self], offset: u64) -> usize {
         // Most memory has few extents, and an access is mostly near to the start of one.
         extents.partition_point(|extent| extent.offset + extent.len <= offset)
     }
 
-    /// The address of `len` bytes at `offset`, if one of these extents has them all. Not inlined: most accesses find the first
-    /// extent without a search.
+    /// The address of `len` bytes at `offset`, if one of these extents has them all. Not inlined:
+    /// most accesses find the first extent without a search.
     #[inline(never)]
     pub(crate) fn search(extents: &[Self], offset: u64, len: u64) -> Option<*mut u8> {
         let extent = extents.get(Self::find(extents, offset))?;

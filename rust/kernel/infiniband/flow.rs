@@ -2,7 +2,8 @@
 
 //! Flow steering: rules by which queue pairs get frames of the port (`ibv_create_flow(3)`).
 //!
-//! The core has found that the program has `CAP_NET_RAW`, and that the queue pair is for datagrams or raw packets.
+//! The core has found that the program has `CAP_NET_RAW`, and that the queue pair is for datagrams
+//! or raw packets.
 
 use core::mem::MaybeUninit;
 
@@ -56,7 +57,8 @@ pub enum SpecType {
 pub struct Spec<'a> {
     /// Its type.
     pub spec_type: SpecType,
-    /// The filter's value, in the layout of the structure that the type names, and in the byte order of the wire.
+    /// The filter's value, in the layout of the structure that the type names, and in the byte
+    /// order of the wire.
     pub value: &'a [u8],
     /// The bits of it that are compared.
     pub mask: &'a [u8],
@@ -171,7 +173,8 @@ impl<'a> Iterator for Specs<'a> {
     }
 }
 
-/// A driver's verbs of flow steering. The value is dropped when the rule goes, before its queue pair does.
+/// A driver's verbs of flow steering. The value is dropped when the rule goes, before its queue
+/// pair does.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Flow = Self>;
@@ -197,8 +200,8 @@ impl_object!(Flow, bindings::ib_flow, Flow);
 ///
 /// # Safety
 ///
-/// `qp` is a queue pair of a device of the driver `D`, alive; `attr` is valid with all its specifications; `udata`
-/// belongs to the call.
+/// `qp` is a queue pair of a device of the driver `D`, alive; `attr` is valid with all its
+/// specifications; `udata` belongs to the call.
 pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_flow_attr,
@@ -218,8 +221,8 @@ fn create<D: Driver>(qp: &Qp<D>, attr: &Attr<'_>) -> Result<KBox<Flow<D>>> {
     let mut place = KBox::<Flow<D>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let value = D::Flow::create(qp, attr)?;
     let this = place.as_mut_ptr();
-    // SAFETY: The memory is ours, and all zeroes are a valid `struct ib_flow`, of which the core sets each field. The
-    // object is in stage 1 and then in stage 2, each left once.
+    // SAFETY: The memory is ours, and all zeroes are a valid `struct ib_flow`, of which the core
+    // sets each field. The object is in stage 1 and then in stage 2, each left once.
     unsafe {
         this.cast::<bindings::ib_flow>().write_bytes(0, 1);
         Object::begin(&raw mut (*this).0, ());
@@ -236,8 +239,8 @@ fn create<D: Driver>(qp: &Qp<D>, attr: &Attr<'_>) -> Result<KBox<Flow<D>>> {
 /// `raw` was made by [`create_callback`] for the driver `D`, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(raw: *mut bindings::ib_flow) -> c_int {
     let this = raw.cast::<Flow<D>>();
-    // SAFETY: By the requirements of this function. `Flow` is transparent over `Object`, which has nothing to drop but the
-    // driver's value.
+    // SAFETY: By the requirements of this function. `Flow` is transparent over `Object`, which has
+    // nothing to drop but the driver's value.
     unsafe {
         Object::dismiss(&raw mut (*this).0, |()| ());
         drop(KBox::from_raw(this.cast::<MaybeUninit<Flow<D>>>()));

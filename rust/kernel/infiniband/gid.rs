@@ -101,9 +101,10 @@ pub enum NetworkType {
 
 /// An entry of a port's GID table: `struct ib_gid_attr`.
 ///
-/// The entry stays as it is while a reference is held, even if the address is taken away meanwhile. It
-/// refers to its table, and that goes with the device whatever references there are: so an entry is lent
-/// for a time in which the device is known to be there ([`HeldGidAttr`]), and cannot be kept longer.
+/// The entry stays as it is while a reference is held, even if the address is taken away meanwhile.
+/// It refers to its table, and that goes with the device whatever references there are: so an entry
+/// is lent for a time in which the device is known to be there ([`HeldGidAttr`]), and cannot be
+/// kept longer.
 ///
 /// # Invariants
 ///
@@ -165,8 +166,8 @@ impl GidAttr {
             )
         };
         let attr = kernel::error::from_err_ptr(attr.cast_mut())?;
-        // INVARIANT: The function has returned an entry with a reference, which is ours now. Its device is
-        // there for `'a`.
+        // INVARIANT: The function has returned an entry with a reference, which is ours now. Its
+        // device is there for `'a`.
         Ok(HeldGidAttr {
             attr: NonNull::new(attr).ok_or(ENOENT)?,
             _device: PhantomData,
@@ -212,8 +213,8 @@ impl GidAttr {
         const NONE: u16 = 0xffff;
 
         let mut vlan = NONE;
-        // SAFETY: `self` is valid by the type invariants. The function writes one of the two places, if there is a network
-        // device.
+        // SAFETY: `self` is valid by the type invariants. The function writes one of the two
+        // places, if there is a network device.
         let _ = unsafe {
             bindings::rdma_read_gid_l2_fields(self.0.get(), &mut vlan, core::ptr::null_mut())
         };

@@ -8,11 +8,12 @@
 //! - An object of the driver is a plain value. The verb that creates it returns the value, which is
 //!   put behind the core's own part in memory that the core allocates. The verb that destroys it is
 //!   the value's [`Drop`], which cannot fail.
-//! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Dm`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
-//!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
-//!   returns. The driver keeps longer-lived state in an [`Arc`](kernel::sync::Arc) of its own.
-//! - Kernel users post and poll by optional verbs ([`wr`], [`wc`]): only a driver that has all of them gets
-//!   such users, and must be ready for them in any context.
+//! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Dm`], [`Cq`], [`Qp`] and [`Ah`] dereference to
+//!   that value. They are only lent, for the time of a verb: the core frees them as soon as their
+//!   destroy verb returns. The driver keeps longer-lived state in an [`Arc`](kernel::sync::Arc) of
+//!   its own.
+//! - Kernel users post and poll by optional verbs ([`wr`], [`wc`]): only a driver that has all of
+//!   them gets such users, and must be ready for them in any context.
 //! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of `struct
 //!   ib_udata` even if a driver's verb does not read it.
 //! - A verb that a driver does not implement is not there at all: the core answers `EOPNOTSUPP`.

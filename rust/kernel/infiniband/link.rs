@@ -25,9 +25,9 @@ use crate::{
 /// A driver whose devices users make for network devices (`rdma link add`), and remove.
 #[vtable]
 pub trait Link: Driver {
-    /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The RTNL is
-    /// not held. No other call of it runs meanwhile in this module: a device that it does not find is not
-    /// there until it has registered its own.
+    /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The
+    /// RTNL is not held. No other call of it runs meanwhile in this module: a device that it does
+    /// not find is not there until it has registered its own.
     ///
     /// # Errors
     ///
@@ -40,8 +40,8 @@ pub trait Link: Driver {
     }
 }
 
-/// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go during the lifetime
-/// `'a`: devices that are registered meanwhile go with it.
+/// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go
+/// during the lifetime `'a`: devices that are registered meanwhile go with it.
 pub struct Offered<'a, D: Driver>(PhantomData<&'a ()>, PhantomData<fn() -> D>);
 
 impl<D: Driver> Offered<'_, D> {
@@ -89,8 +89,8 @@ unsafe extern "C" fn newlink<D: Link>(
 ) -> c_int {
     from_result(|| {
         // The core lets several calls through at a time. The mutex comes before all other locks
-        // that making a device takes, such as the RTNL: it is taken here alone, where the core holds
-        // nothing but the list of link types, for reading.
+        // that making a device takes, such as the RTNL: it is taken here alone, where the core
+        // holds nothing but the list of link types, for reading.
         // SAFETY: The helper answers a mutex of this module that the compiler has initialised.
         let making = unsafe { Mutex::<()>::from_raw(bindings::new_link_mutex()) };
         let _making = making.lock();
@@ -104,8 +104,8 @@ unsafe extern "C" fn newlink<D: Link>(
     })
 }
 
-/// `dellink` of `struct rdma_link_ops`. It never fails, for the core would keep its reference to the
-/// device if it did.
+/// `dellink` of `struct rdma_link_ops`. It never fails, for the core would keep its reference to
+/// the device if it did.
 ///
 /// # Safety
 ///

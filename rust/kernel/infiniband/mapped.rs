@@ -4,8 +4,8 @@
 //!
 //! A user maps memory to a region (`ib_map_mr_sg()`) while the region opens nothing, and then posts
 //! the request that registers it. The request carries no addresses: the mapping waits here until
-//! the driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)). For a device
-//! with a parent the addresses are that one's, and the driver tells them to the device
+//! the driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)). For a
+//! device with a parent the addresses are that one's, and the driver tells them to the device
 //! ([`mapped`](crate::mr::Operations::mapped)).
 
 use core::ptr::{
@@ -39,8 +39,8 @@ enum Progress {
 ///
 /// # Invariants
 ///
-/// Extents follow each other by their offsets without gaps, none is empty, and when the mapping is whole,
-/// they have `len` bytes together. When it was taken, those that were have.
+/// Extents follow each other by their offsets without gaps, none is empty, and when the mapping is
+/// whole, they have `len` bytes together. When it was taken, those that were have.
 pub(crate) struct Mapping {
     extents: KVVec<Extent>,
     /// The bytes of all pages so far.
@@ -117,7 +117,8 @@ impl Mapped {
                 return Err(ENOMEM);
             }
             let (offset, size) = (next.len, u64::from(size));
-            // INVARIANT: The page is behind all others: as more of the last extent, or as the next one.
+            // INVARIANT: The page is behind all others: as more of the last extent, or as the next
+            // one.
             match next.extents.last_mut() {
                 // An extent may go up to the last address that there is.
                 Some(last) if (last.addr.as_ptr().addr() as u64).wrapping_add(last.len) == addr => {
@@ -141,7 +142,8 @@ impl Mapped {
         })
     }
 
-    /// Ends with the pages that there are: of them, `len` bytes from `skip` on were mapped. Any context.
+    /// Ends with the pages that there are: of them, `len` bytes from `skip` on were mapped. Any
+    /// context.
     ///
     /// # Errors
     ///
@@ -176,7 +178,8 @@ impl Mapped {
         })
     }
 
-    /// Lends what is mapped to `visit`, which must not sleep: of each extent the address and the length. Any context.
+    /// Lends what is mapped to `visit`, which must not sleep: of each extent the address and the
+    /// length. Any context.
     ///
     /// # Errors
     ///
@@ -191,7 +194,8 @@ impl Mapped {
     /// Takes what was mapped into `extents`, and answers its length in bytes. The previous extents
     /// become memory for the next mapping. Any context.
     ///
-    /// `extents` are those of the last call: if nothing was mapped since, they are left as they are.
+    /// `extents` are those of the last call: if nothing was mapped since, they are left as they
+    /// are.
     pub(crate) fn take(&self, extents: &mut KVVec<Extent>) -> Option<u64> {
         self.next.with(|next| {
             match next.progress {

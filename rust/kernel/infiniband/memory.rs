@@ -2,47 +2,50 @@
 
 //! Memory that a device reaches: bytes as the processor sees them, of programs and of the kernel.
 //!
-//! For a device without a parent the core maps for the processor: DMA addresses are kernel addresses of the
-//! direct map (`ib_uses_virt_dma()`), which is there for all memory since `CONFIG_INFINIBAND_VIRT_DMA`
-//! excludes high memory. For one with a parent they are that one's, and name nothing that is reached here.
+//! For a device without a parent the core maps for the processor: DMA addresses are kernel
+//! addresses of the direct map (`ib_uses_virt_dma()`), which is there for all memory since
+//! `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory. For one with a parent they are that one's,
+//! and name nothing that is reached here.
 //!
 //! # Whom to trust
 //!
-//! The memory of a program is pinned ([`Umem`](crate::umem::Umem)): an access at any offset reaches bytes of that
-//! program, or is refused. So safe code may read and write it.
+//! The memory of a program is pinned ([`Umem`](crate::umem::Umem)): an access at any offset reaches
+//! bytes of that program, or is refused. So safe code may read and write it.
 //!
 //! The memory of a kernel user is all that has a kernel address
 //! ([`get_dma`](crate::mr::Operations::get_dma)), or pages that are the device's for some time
-//! ([`alloc`](crate::mr::Operations::alloc)). There is nothing to check an offset against: that it is
-//! no other's memory, or memory at all, follows from what others promise.
+//! ([`alloc`](crate::mr::Operations::alloc)). There is nothing to check an offset against: that it
+//! is no other's memory, or memory at all, follows from what others promise.
 //!
-//! - The user has a key for the memory, and promises, as for any RDMA device, that what its requests
-//!   name by the key, and what it lets peers name, is mapped for the device
-//!   (`ib_dma_map_single()`, `ib_map_mr_sg()`) until the request has completed, or until a remote key
-//!   is invalidated or no queue pair is left by which a peer could use it; and that nobody who has a
-//!   reference to the bytes counts on them meanwhile.
-//! - The driver promises to reach nothing but what a request or a peer names by a key of the memory,
-//!   as long as the key is valid, in its range and for what it gives the right to.
+//! - The user has a key for the memory, and promises, as for any RDMA device, that what its
+//!   requests name by the key, and what it lets peers name, is mapped for the device
+//!   (`ib_dma_map_single()`, `ib_map_mr_sg()`) until the request has completed, or until a remote
+//!   key is invalidated or no queue pair is left by which a peer could use it; and that nobody who
+//!   has a reference to the bytes counts on them meanwhile.
+//! - The driver promises to reach nothing but what a request or a peer names by a key of the
+//!   memory, as long as the key is valid, in its range and for what it gives the right to.
 //!
 //! So each access is unsafe, with that as its contract. A driver that is safe code, such as an
 //! engine behind a trait, is called by the one place that vouches for its checks of keys: a fault
 //! in those is a fault in memory safety, and its cause is there.
 //!
-//! The memory of a program that is paged on demand ([`Umem::on_demand`](crate::umem::Umem::on_demand)) is there
-//! while the program's pages are, and the driver accesses it as it has promised ([`Exclusive`](crate::paging::Exclusive)).
-//! An access to an absent page fails with `EFAULT`; some of the bytes may have been copied then.
+//! The memory of a program that is paged on demand
+//! ([`Umem::on_demand`](crate::umem::Umem::on_demand)) is there while the program's pages are, and
+//! the driver accesses it as it has promised ([`Exclusive`](crate::paging::Exclusive)). An access
+//! to an absent page fails with `EFAULT`; some of the bytes may have been copied then.
 //!
 //! # Races
 //!
 //! A program, a peer, or a user's processor may write to the memory at any time. Bytes are copied
-//! by [`copy_racing`], and words are accessed by volatile or atomic operations: each byte or word
-//! may be read only once, and judged only after.
+//! by [`copy_racing`], and words are accessed by volatile or atomic operations: each is read once,
+//! and then judged.
 //!
 //! # Order
 //!
-//! An access that begins after another has ended is seen after it: stores after stores, loads after loads. So a
-//! program that waits for one message by looking at memory, and acquires what it finds, sees all messages before it.
-//! Inside of one access the bytes come in any order. Words of atomic operations are fully ordered, and stored words release.
+//! An access that begins after another has ended is seen after it: stores after stores, loads after
+//! loads. So a program that waits for one message by looking at memory, and acquires what it finds,
+//! sees all messages before it. Inside of one access the bytes come in any order. Words of atomic
+//! operations are fully ordered, and stored words release.
 
 mod on_demand;
 mod word;
@@ -69,14 +72,14 @@ use crate::{
     origin::Origin, //
 };
 
-/// Memory of a program, pinned or paged on demand; or, for kernel users, all of the kernel's, or what they have mapped.
+/// Memory of a program, pinned or paged on demand; for kernel users all memory, or what they map.
 ///
 /// # Invariants
 ///
-/// Extents follow each other by their offsets without gaps, none is empty, and together they have `len`
-/// bytes, unless the memory is paged on demand, or only the parent of the device reaches it: then there are none. If they
-/// are a program's, those bytes are there as long as this is, and may be read and, if `writable`, written by whatever may
-/// race.
+/// Extents follow each other by their offsets without gaps, none is empty, and together they have
+/// `len` bytes, unless the memory is paged on demand, or only the parent of the device reaches it:
+/// then there are none. If they are a program's, those bytes are there as long as this is, and may
+/// be read and, if `writable`, written by whatever may race.
 pub struct Memory {
     extents: KVVec<Extent>,
     len: u64,
@@ -92,11 +95,11 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of a program: `len` bytes, that begin at `start` there, or in the buffer that it is of.
+    /// Memory of a program: `len` bytes, that begin at `start` there, or in a buffer of its.
     ///
     /// # Safety
     ///
-    /// `extents` are as the type invariants say, of what `origin` keeps, for writing if they are `writable`.
+    /// `extents` are as the type invariants say, of what `origin` keeps; to write if `writable`.
     pub(crate) unsafe fn of_program(
         origin: Origin,
         start: u64,
@@ -170,19 +173,19 @@ impl Memory {
         })
     }
 
-    /// Becomes the memory that a kernel user has mapped for a fast registration, and answers its length
-    /// in bytes. `None` if nothing is mapped, or for memory that is not for that. Any context.
+    /// Becomes the memory that a kernel user has mapped for a fast registration, and answers its
+    /// length in bytes. `None` if nothing is mapped, or if it is not for that. Any context.
     pub fn renew(&mut self) -> Option<u64> {
         let Origin::Mapped(mapped) = &self.origin else {
             return None;
         };
-        // INVARIANT: The extents that were taken, now or the last time, were mapped, follow each other,
-        // and have so many bytes.
+        // INVARIANT: The extents that were taken, now or the last time, were mapped, follow each
+        // other, and have so many bytes.
         self.len = mapped.take(&mut self.extents)?;
         Some(self.len)
     }
 
-    /// The addresses by which the parent of the device reaches it, page by page, if it is a program's.
+    /// The addresses by which the parent of the device reaches a program's memory, page by page.
     ///
     /// # Errors
     ///
@@ -215,8 +218,8 @@ impl Memory {
         self.writable
     }
 
-    /// The pieces in which the bytes lie, each with contiguous kernel addresses. Memory that is paged on demand has
-    /// none, nor has what only the parent of the device reaches.
+    /// The pieces in which the bytes lie, each with contiguous kernel addresses. Memory that is
+    /// paged on demand has none, nor has what only the parent of the device reaches.
     pub fn extents(&self) -> u32 {
         u32::try_from(self.extents.len()).unwrap_or(u32::MAX)
     }
@@ -243,8 +246,8 @@ impl Memory {
         }
     }
 
-    /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at `offset`,
-    /// one after the other: so many bytes from the address on are in one extent. `write` tells what for.
+    /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at
+    /// `offset`, one after the other: so many bytes from the address on are in one extent.
     #[inline]
     fn for_each(
         &self,
@@ -287,9 +290,9 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// If the memory is a kernel user's, the user has opened these bytes to the device, and they are
-    /// read for somebody who has named them by a valid key. If it is paged on demand, nobody is in an `f` of its
-    /// [`Exclusive`](crate::paging::Exclusive) (see the [module](self)).
+    /// If the memory is a kernel user's, the user has opened these bytes to the device, and they
+    /// are read for somebody who has named them by a valid key. If it is paged on demand, nobody is
+    /// in an `f` of its [`Exclusive`](crate::paging::Exclusive) (see the [module](self)).
     #[inline]
     pub unsafe fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
         // SAFETY: `dst` is as long, and ours alone; the rest by the requirements of this function.
@@ -322,14 +325,15 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// As for [`Memory::read`]; and so many bytes may be written at `to`, which nobody else accesses.
+    /// As for [`Memory::read`]; and so many bytes may be written at `to`, which is the caller's.
     #[inline]
     unsafe fn read_raw(&self, offset: u64, to: *mut u8, len: usize) -> Result {
         let mut to = to;
         smp_rmb_wmb();
         self.for_each(offset, len, false, |from, len| {
-            // SAFETY: The bytes of the piece are pinned, by the type invariants, or are there by the
-            // requirements of this function, as are those at `to`: all pieces have `len` bytes together.
+            // SAFETY: The bytes of the piece are pinned, by the type invariants, or are there by
+            // the requirements of this function, as are those at `to`: the pieces have `len` bytes
+            // together.
             unsafe { copy_racing(to, from, len) };
             to = to.wrapping_add(len);
         })
@@ -339,14 +343,14 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EACCES` if it may not be written to, `EFAULT` if they are not all inside; then nothing is
-    /// written.
+    /// `EACCES` if it may not be written to, `EFAULT` if not all are inside: nothing is written.
     ///
     /// # Safety
     ///
-    /// If the memory is a kernel user's, the user has opened these bytes to the device for writing, and
-    /// they are written for somebody who has named them by a valid key. If it is paged on demand, nobody is in
-    /// an `f` of its [`Exclusive`](crate::paging::Exclusive) (see the [module](self)).
+    /// If the memory is a kernel user's, the user has opened these bytes to the device for writing,
+    /// and they are written for somebody who has named them by a valid key. If it is paged on
+    /// demand, nobody is in an `f` of its [`Exclusive`](crate::paging::Exclusive) (see the
+    /// [module](self)).
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: &[u8]) -> Result {
         if !self.writable {
@@ -355,22 +359,21 @@ impl Memory {
         let mut from = src.as_ptr();
         smp_rmb_wmb();
         self.for_each(offset, src.len(), true, |to, len| {
-            // SAFETY: The bytes of the piece are pinned to be written to, by the type invariants and the
-            // check, or may be written to by the requirements of this function. As many bytes of `src`
-            // are left, to which nobody writes.
+            // SAFETY: The bytes of the piece are pinned to be written to, by the type invariants
+            // and the check, or may be written to by the requirements of this function. As many
+            // bytes of `src` are left, to which nobody writes.
             unsafe { copy_racing(to, from, len) };
             from = from.wrapping_add(len);
         })
     }
 
-    /// Writes `len` bytes of a received packet, from `from` on, at `offset`. This is the one copy of
-    /// them. Any context.
+    /// Writes `len` bytes of a received packet, from `from` on, at `offset`. Any context.
     ///
     /// # Errors
     ///
     /// - `EACCES` if the memory may not be written to.
-    /// - `EFAULT` if the bytes are not all inside, of the memory or of the packet. In the latter case
-    ///   some may have been written.
+    /// - `EFAULT` if the bytes are not all inside, of the memory or of the packet. In the latter
+    ///   case some may have been written.
     ///
     /// # Safety
     ///
@@ -392,8 +395,8 @@ impl Memory {
         self.for_each(offset, len, true, |to, len| {
             if result.is_ok() {
                 // SAFETY: The `len` bytes of the piece are pinned to be written to, by the type
-                // invariants and the check, or may be written to by the requirements of this function.
-                // The function is C, and so its copy may race.
+                // invariants and the check, or may be written to by the requirements of this
+                // function. The function is C, and so its copy may race.
                 result = unsafe { packet.copy_bits_raw(from, to, len) };
                 from = from.saturating_add(len);
             }
@@ -406,8 +409,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EACCES` if the destination may not be written to, `EFAULT` if the bytes are not all inside;
-    /// then nothing is copied.
+    /// `EACCES` if the destination may not be written to, `EFAULT` if the bytes are not all inside.
     ///
     /// # Safety
     ///
@@ -419,8 +421,8 @@ impl Memory {
         }
         smp_rmb_wmb();
         if let (Some(from), Some(to)) = (src.in_one(src_off, len), dst.in_one(dst_off, len)) {
-            // SAFETY: Both have `len` bytes, which are pinned, by the type invariants, or are there by
-            // the requirements of this function; those at `to` may be written to.
+            // SAFETY: Both have `len` bytes, which are pinned, by the type invariants, or are there
+            // by the requirements of this function; those at `to` may be written to.
             unsafe { copy_in_one(from, to, len as usize) };
             return Ok(());
         }
@@ -428,8 +430,8 @@ impl Memory {
         unsafe { Self::copy_scattered(dst, dst_off, src, src_off, len) }
     }
 
-    /// Copies bytes that do not all lie in one extent on each side, for [`Memory::copy`]. Not inlined, since few are copied by
-    /// it.
+    /// Copies bytes that do not all lie in one extent on each side, for [`Memory::copy`]. Not
+    /// inlined, since few are copied by it.
     ///
     /// # Errors
     ///
@@ -467,9 +469,9 @@ impl Memory {
             }
             let mut from = from;
             result = dst.for_each(dst_off, len, true, |to, len| {
-                // SAFETY: The bytes of both pieces are pinned, by the type invariants, or are there by
-                // the requirements of this function; those at `to` may be written to. The pieces at
-                // `to` have as many bytes together as the one at `from`.
+                // SAFETY: The bytes of both pieces are pinned, by the type invariants, or are there
+                // by the requirements of this function; those at `to` may be written to. The pieces
+                // at `to` have as many bytes together as the one at `from`.
                 unsafe { copy_racing(to, from, len) };
                 from = from.wrapping_add(len);
             });
@@ -488,8 +490,8 @@ impl Memory {
 unsafe fn copy_in_one(from: *const u8, to: *mut u8, len: usize) {
     let (word, to_word) = (from.cast::<u64>(), to.cast::<u64>());
     if len == size_of::<u64>() && word.is_aligned() && to_word.is_aligned() {
-        // SAFETY: Both have as many bytes, and are aligned. A volatile access is a `READ_ONCE()`, and a
-        // `WRITE_ONCE()`, which may race.
+        // SAFETY: Both have as many bytes, and are aligned. A volatile access is a `READ_ONCE()`,
+        // and a `WRITE_ONCE()`, which may race.
         unsafe { to_word.write_volatile(word.read_volatile()) };
     } else {
         // SAFETY: By the requirements of this function.

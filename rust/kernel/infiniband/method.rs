@@ -28,8 +28,8 @@ use crate::{
     Ucontext, //
 };
 
-/// A method of the object `UVERBS_OBJECT_DEVICE`, which programs call by its number. It takes no object, so its context is
-/// all that it is about.
+/// A method of the object `UVERBS_OBJECT_DEVICE`, which programs call by its number. It takes no
+/// object, so its context is all that it is about.
 ///
 /// # Examples
 ///
@@ -65,11 +65,12 @@ pub trait Method: 'static {
     /// The number. Those of drivers begin at `1 << UVERBS_ID_NS_SHIFT`, which is 4096.
     const ID: u16;
 
-    /// The attributes that a program may give. A command with any other is refused with `EPROTONOSUPPORT`.
+    /// The attributes that a program may give. A command with any other is refused with
+    /// `EPROTONOSUPPORT`.
     const ATTRS: &'static [&'static Attr] = &[];
 
-    /// Runs the method, in process context, possibly beside other commands of the context. It must be bounded: the device's
-    /// removal waits for it.
+    /// Runs the method, in process context, possibly beside other commands of the context. It must
+    /// be bounded: the device's removal waits for it.
     ///
     /// # Errors
     ///
@@ -81,7 +82,8 @@ pub trait Method: 'static {
 ///
 /// # Safety
 ///
-/// All objects of the type `TYPE` of a device of the driver are such as [`from_object`](Self::from_object) borrows.
+/// All objects of the type `TYPE` of a device of the driver are such as
+/// [`from_object`](Self::from_object) borrows.
 pub unsafe trait Object {
     /// The driver.
     type Driver: Driver;
@@ -93,16 +95,19 @@ pub unsafe trait Object {
     ///
     /// # Safety
     ///
-    /// `object` is one of the type, of a device of the driver, and alive as long as the reference is.
+    /// `object` is one of the type, of a device of the driver, and alive as long as the reference
+    /// is.
     unsafe fn from_object<'a>(object: *mut c_void) -> &'a Self;
 }
 
-/// The description of an attribute: a value of one size that a program gives, or that it gets, or the handle of an object.
+/// The description of an attribute: a value of one size that a program gives, or that it gets, or
+/// the handle of an object.
 #[repr(transparent)]
 pub struct Attr(bindings::uverbs_attr_def);
 
 impl Attr {
-    /// The first number that an attribute of a driver may have (`1 << UVERBS_ID_NS_SHIFT`); there are 31.
+    /// The first number that an attribute of a driver may have (`1 << UVERBS_ID_NS_SHIFT`); there
+    /// are 31.
     pub const DRIVER: u16 = 1 << bindings::UVERBS_ID_NS_SHIFT;
     const NUMBERS: u16 = 31;
 
@@ -195,12 +200,13 @@ impl<D: Driver> Attrs<'_, D> {
         if !attr.is(&Attr::object::<T>(attr.0.id)) {
             return Err(EINVAL);
         }
-        // SAFETY: The command is alive as long as this, and the core has looked the attribute up as an object.
+        // SAFETY: The command is alive as long as this, and the core has looked the attribute up as
+        // an object.
         let object = from_err_ptr(unsafe {
             bindings::uverbs_attr_get_obj(self.bundle.as_ptr(), attr.0.id)
         })?;
-        // SAFETY: The core has looked for an object of the type, among those of the file, which is one of a device of the
-        // driver. It holds the object until the command has ended.
+        // SAFETY: The core has looked for an object of the type, among those of the file, which is
+        // one of a device of the driver. It holds the object until the command has ended.
         Ok(unsafe { T::from_object(object) })
     }
 
@@ -212,8 +218,8 @@ impl<D: Driver> Attrs<'_, D> {
     pub fn read<T: FromBytes>(&self, attr: &Attr) -> Result<T> {
         self.check(attr)?;
         let mut value = MaybeUninit::<T>::zeroed();
-        // SAFETY: The command is alive as long as this, and the number is one that attributes may have
-        // (`Attr::new`). No more is written than the size of the value.
+        // SAFETY: The command is alive as long as this, and the number is one that attributes may
+        // have (`Attr::new`). No more is written than the size of the value.
         to_result(unsafe {
             bindings::_uverbs_copy_from(
                 value.as_mut_ptr().cast(),
@@ -234,8 +240,8 @@ impl<D: Driver> Attrs<'_, D> {
     pub fn write<T: IntoBytes + Immutable>(&self, attr: &Attr, value: &T) -> Result {
         self.check(attr)?;
         let bytes = value.as_bytes();
-        // SAFETY: The command is alive as long as this, and the number is one that attributes may have
-        // (`Attr::new`). No more is read than there are bytes.
+        // SAFETY: The command is alive as long as this, and the number is one that attributes may
+        // have (`Attr::new`). No more is read than there are bytes.
         to_result(unsafe {
             bindings::uverbs_copy_to(
                 self.bundle.as_ptr(),
@@ -256,8 +262,9 @@ impl<D: Driver> Definition<D> {
     #[inline(always)]
     pub const fn of<M: Method<Driver = D>>() -> Self {
         build_assert!(M::ID >= Attr::DRIVER);
-        // `Attr` is transparent, and a reference to one that always lives is a pointer that may be read. With no attributes
-        // there is nothing to point to, but null would mean no method, and a slice is never null.
+        // `Attr` is transparent, and a reference to one that always lives is a pointer that may be
+        // read. With no attributes there is nothing to point to, but null would mean no method, and
+        // a slice is never null.
         let attrs = M::ATTRS;
         Definition(
             bindings::uverbs_method_def {
@@ -276,8 +283,8 @@ impl<D: Driver> Definition<D> {
 ///
 /// # Safety
 ///
-/// `attrs` is valid for the call, and belongs to a command for a device of the method's driver. The core holds the device's
-/// `disassociate_srcu`.
+/// `attrs` is valid for the call, and belongs to a command for a device of the method's driver. The
+/// core holds the device's `disassociate_srcu`.
 unsafe extern "C" fn callback<M: Method>(attrs: *mut bindings::uverbs_attr_bundle) -> c_int {
     from_result(|| {
         let bundle = NonNull::new(attrs).ok_or(EINVAL)?;

@@ -2,8 +2,9 @@
 
 //! Memory that programs map from the device file.
 //!
-//! A driver has no verb for it: it makes an [`Entry`] for a [`SharedArea`] and tells the program the
-//! entry's offset. The core keeps entries by offset; its structure is the head of ours (`Node`).
+//! A driver has no verb for it: it makes an [`Entry`] for a [`SharedArea`] and tells the program
+//! the entry's offset. The core keeps entries by offset; its structure is the head of ours
+//! (`Node`).
 
 use core::ptr::NonNull;
 

@@ -69,8 +69,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     type Driver: Driver<Mr = Self>;
 
     /// The pages that a region for fast registration has at most, as
-    /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells; 0 if there is no fast registration,
-    /// even if [`alloc`](Self::alloc) is implemented.
+    /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells; 0 if there is no fast
+    /// registration, even if [`alloc`](Self::alloc) is implemented.
     const MAX_PAGES: u32 = 0;
 
     /// Registers memory of a program. The keys must be set ([`New::set_keys`]).
@@ -84,7 +84,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
         user: UserCall<'_, Self::Driver>,
     ) -> Result<Self>;
 
-    /// Registers a part of a buffer that the program has as a file. The keys must be set ([`New::set_keys`]).
+    /// Registers a part of a buffer that the program has as a file. The keys must be set
+    /// ([`New::set_keys`]).
     ///
     /// # Errors
     ///
@@ -100,8 +101,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// Makes the region of all kernel memory, for users in the kernel: `memory`, by its kernel
     /// addresses. The keys must be set ([`New::set_keys`]). To reach the memory is unsafe: see
-    /// [`memory`](crate::memory) for what the user promises, and what the driver. On a device with a
-    /// parent, users name memory by that one's DMA addresses, and `memory` is empty.
+    /// [`memory`](crate::memory) for what the user promises, and what the driver. On a device with
+    /// a parent, users name memory by that one's DMA addresses, and `memory` is empty.
     ///
     /// # Errors
     ///
@@ -110,12 +111,12 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Makes a region for fast registration by kernel users. It opens nothing until a request registers
-    /// it ([`Operation::Register`](crate::wr::Operation::Register)); then, and with each such request
-    /// anew, it opens what `memory` becomes by [`Memory::renew`]. The keys must be set
-    /// ([`New::set_keys`]); users choose the lower 8 bits of later ones. To reach the memory is unsafe,
-    /// as it is for [`get_dma`](Self::get_dma). On a device with a parent `memory` stays empty, and
-    /// [`mapped`](Self::mapped) tells what is mapped.
+    /// Makes a region for fast registration by kernel users. It opens nothing until a request
+    /// registers it ([`Operation::Register`](crate::wr::Operation::Register)); then, and with each
+    /// such request anew, it opens what `memory` becomes by [`Memory::renew`]. The keys must be set
+    /// ([`New::set_keys`]); users choose the lower 8 bits of later ones. To reach the memory is
+    /// unsafe, as it is for [`get_dma`](Self::get_dma). On a device with a parent `memory` stays
+    /// empty, and [`mapped`](Self::mapped) tells what is mapped.
     ///
     /// # Errors
     ///
@@ -124,9 +125,10 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// A user has mapped memory to a region of [`alloc`](Self::alloc), on a device with a parent: the next request
-    /// registers it. Of each extent it is that one's DMA address, and the length, which is not 0; of no
-    /// extents, nothing is mapped any more. All earlier requests about the region have completed. Any context.
+    /// A user has mapped memory to a region of [`alloc`](Self::alloc), on a device with a parent:
+    /// the next request registers it. Of each extent it is that one's DMA address, and the length,
+    /// which is not 0; of no extents, nothing is mapped any more. All earlier requests about the
+    /// region have completed. Any context.
     ///
     /// # Errors
     ///
@@ -220,7 +222,8 @@ impl<D: Driver> New<'_, D> {
 ///
 /// # Safety
 ///
-/// `pd` is a domain of a device of the driver `D`, alive, and `udata` is null or belongs to the call.
+/// `pd` is a domain of a device of the driver `D`, alive, and `udata` is null or belongs to the
+/// call.
 pub(crate) unsafe extern "C" fn reg_user_callback<D: Driver>(
     pd: *mut bindings::ib_pd,
     start: u64,
@@ -304,7 +307,8 @@ pub(crate) unsafe extern "C" fn reg_dma_buf_callback<D: Driver>(
     }
 }
 
-/// Makes a region of the memory that `register` registers. `mapped` is for one that is registered by requests.
+/// Makes a region of the memory that `register` registers. `mapped` is for one that is registered
+/// by requests.
 ///
 /// # Safety
 ///
@@ -340,8 +344,8 @@ pub(crate) unsafe fn make<D: Driver>(
             Ok(this.cast())
         }
         Err(error) => {
-            // SAFETY: The object is in stage 2, and `new` is not used any more. The memory comes from
-            // the box above; nothing else in it has to be dropped.
+            // SAFETY: The object is in stage 2, and `new` is not used any more. The memory comes
+            // from the box above; nothing else in it has to be dropped.
             unsafe {
                 Object::end(&raw mut (*this).0);
                 drop(KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()));
@@ -379,7 +383,8 @@ pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
             // SAFETY: By the requirements of this function.
             unsafe { Pd::from_raw(pd) }
         }),
-        // SAFETY: By the requirements of this function. The region has a domain, which the core changes after the call.
+        // SAFETY: By the requirements of this function. The region has a domain, which the core
+        // changes after the call.
         pd_so_far: unsafe { Pd::from_raw((*raw).pd) },
     };
     // SAFETY: By the requirements of this function; regions come from `make`.

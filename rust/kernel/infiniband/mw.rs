@@ -85,8 +85,8 @@ impl<D: Driver> New<'_, D> {
 ///
 /// # Safety
 ///
-/// `raw` is a window of a device of the driver `D` in stage 1, and `udata` is null or belongs to the
-/// call.
+/// `raw` is a window of a device of the driver `D` in stage 1, and `udata` is null or belongs to
+/// the call.
 pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     raw: *mut bindings::ib_mw,
     udata: *mut bindings::ib_udata,

@@ -2,9 +2,9 @@
 
 //! Objects that the core allocates, with the driver's part behind the core's.
 //!
-//! The core takes the size of the whole from `ib_device_ops` (`size_ib_x`), allocates and zeroes it,
-//! fills in its own part and calls the verb that creates the object. If that fails, or when the verb
-//! that destroys the object has returned, the core frees the memory.
+//! The core takes the size of the whole from `ib_device_ops` (`size_ib_x`), allocates and zeroes
+//! it, fills in its own part and calls the verb that creates the object. If that fails, or when the
+//! verb that destroys the object has returned, the core frees the memory.
 
 use core::mem::MaybeUninit;
 
@@ -17,7 +17,8 @@ use pin_init::{
     PinInit, //
 };
 
-/// An object of the core (`R`), what this crate needs beside it (`X`), and the driver's value (`T`).
+/// An object of the core (`R`), what this crate needs beside it (`X`), and the driver's value
+/// (`T`).
 ///
 /// The object is one of three stages, which follow each other:
 ///

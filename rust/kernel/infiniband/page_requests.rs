@@ -23,8 +23,8 @@ use crate::{
 /// The requests that a region has at a time. One more is dropped, and asked for again later.
 const REQUESTS: usize = 16;
 
-/// Nanoseconds for which it is remembered that a page cannot be had. Its asker asks again after some ten microseconds, or
-/// milliseconds on a busy machine; one that has given up does not.
+/// Nanoseconds for which it is remembered that a page cannot be had. Its asker asks again after
+/// some ten microseconds, or milliseconds on a busy machine; one that has given up does not.
 const REFUSAL_NS: u64 = 100_000_000;
 
 /// For what pages are to be brought in.
@@ -152,8 +152,8 @@ impl Requests {
         None
     }
 
-    /// Pages of the request that was next up to `until` were brought in, or not. If all requests were dropped meanwhile, there
-    /// is none in its place, or another one.
+    /// Pages of the request that was next up to `until` were brought in, or not. If all requests
+    /// were dropped meanwhile, there is none in its place, or another one.
     pub(crate) fn served(&mut self, place: usize, next: &Request, until: usize, result: Result) {
         let Some(slot) = self.requests.get_mut(place) else {
             return;
@@ -194,8 +194,8 @@ impl Requests {
         }
     }
 
-    /// Whether a page was found not to be had since the asker has asked for it. Each finding counts once, and for
-    /// its asker alone: for another one the program may have mapped the page since.
+    /// Whether a page was found not to be had since the asker has asked for it. Each finding counts
+    /// once, and for its asker alone: for another one the program may have mapped the page since.
     pub(crate) fn take_refusal(&mut self, page: usize, write: bool, asker: u64) -> bool {
         let now = monotonic_ns();
         let found = self.refusals.iter_mut().find(|place| {

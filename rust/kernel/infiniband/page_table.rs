@@ -2,9 +2,10 @@
 
 //! The pages of an on-demand region that are in memory.
 //!
-//! A processor's page tables have the same shape: a chunk of the table is there as long as one of its pages is. So a
-//! region costs nothing before it is used, however long it is, and the table has less memory than the
-//! program's own tables. Both are charged to the program, and so is the table of each further region of the same memory.
+//! A processor's page tables have the same shape: a chunk of the table is there as long as one of
+//! its pages is. So a region costs nothing before it is used, however long it is, and the table has
+//! less memory than the program's own tables. Both are charged to the program, and so is the table
+//! of each further region of the same memory.
 
 use core::ptr::{
     self,
@@ -133,8 +134,8 @@ impl PageTable {
         }
     }
 
-    /// Where the byte `addr` of the program is, and how many of `len` bytes follow each other there. `None` if
-    /// it is not in memory, or not for writing.
+    /// Where the byte `addr` of the program is, and how many of `len` bytes follow each other
+    /// there. `None` if it is not in memory, or not for writing.
     #[inline]
     pub(crate) fn piece(
         &mut self,
@@ -204,8 +205,8 @@ impl PageTable {
         None
     }
 
-    /// Takes the pages from `first` on, all of one chunk, as they were found. If there is no such chunk yet, `spare`
-    /// becomes it.
+    /// Takes the pages from `first` on, all of one chunk, as they were found. If there is no such
+    /// chunk yet, `spare` becomes it.
     pub(crate) fn install(&mut self, first: usize, found: &[usize], spare: &mut Option<Spare>) {
         let number = first / CHUNK;
         if found.iter().all(|page| *page == 0) {
@@ -232,7 +233,8 @@ impl PageTable {
         }
     }
 
-    /// Forgets pages from `start` on and before `end`, of one chunk. Those that were written to are dirty from then on.
+    /// Forgets pages from `start` on and before `end`, of one chunk. Those that were written to are
+    /// dirty from then on.
     ///
     /// Returns where to go on, and a chunk that has no pages any more.
     ///

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs that is paged on demand: no page is pinned, and each is brought in when it is used.
+//! Memory of programs that is paged on demand: no page is pinned, and each comes when it is used.
 //!
 //! A region has a table of the pages that are in memory (`page_table`), as hardware has. The kernel
-//! tells before a page goes (`struct mmu_interval_notifier`), and then the page leaves the table first. A caller that
-//! finds a page absent asks for it ([`Memory::page_in`]), and a work item of the region faults it in, in process context.
+//! tells before a page goes (`struct mmu_interval_notifier`), and then the page leaves the table
+//! first. A caller that finds a page absent asks for it ([`Memory::page_in`]), and a work item of
+//! the region faults it in, in process context.
 //!
-//! The table has no lock of its own. A driver accesses memory in sections of its own making, and the table
-//! changes in between, which the driver arranges ([`Exclusive`]). So a page that is found in a section is there until
-//! the section ends, and an access takes no lock.
+//! The table has no lock of its own. A driver accesses memory in sections of its own making, and
+//! the table changes in between, which the driver arranges ([`Exclusive`]). So a page that is found
+//! in a section is there until the section ends, and an access takes no lock.
 //!
 //! C headers: `include/linux/mmu_notifier.h`, `include/linux/hmm.h`.
 //!
@@ -71,15 +72,15 @@ const TRIES: u32 = 64;
 ///
 /// # Safety
 ///
-/// [`exclusively`](Self::exclusively) calls `f` once before it returns, and never while another such call is in its `f`.
-/// Nobody accesses memory that was made with this value meanwhile.
+/// [`exclusively`](Self::exclusively) calls `f` once before it returns, and never while another
+/// such call is in its `f`. Nobody accesses memory that was made with this value meanwhile.
 pub unsafe trait Exclusive: Send + Sync {
-    /// Calls `f`. Process context; must not sleep, nor wait for memory, since memory may wait for this.
+    /// Calls `f`. Process context; must not sleep, nor wait for memory, which may wait for this.
     fn exclusively(&self, f: &mut dyn FnMut());
 }
 
-/// While it lives, memory that this thread allocates is charged to the program of an address space. Faults may run in a
-/// thread that is nobody's.
+/// While it lives, memory that this thread allocates is charged to the program of an address space.
+/// Faults may run in a thread that is nobody's.
 struct Charge(NotThreadSafe);
 
 impl Charge {
@@ -122,8 +123,8 @@ struct State {
 /// # Invariants
 ///
 /// - `state` is accessed in an `f` of `exclusive`, or in an access to the memory.
-/// - `notifier` has been inserted for all pages from `first` to before `end`. Each page of the table is there until
-///   the notifier's callback has returned.
+/// - `notifier` has been inserted for all pages from `first` to before `end`. Each page of the
+///   table is there until the notifier's callback has returned.
 #[pin_data(PinnedDrop)]
 pub struct OnDemand {
     state: UnsafeCell<State>,
@@ -142,7 +143,8 @@ pub struct OnDemand {
 // SAFETY: Nothing here belongs to a thread.
 unsafe impl Send for OnDemand {}
 
-// SAFETY: By the type invariants, `state` is accessed by one thread at a time; the notifier has a lock.
+// SAFETY: By the type invariants, `state` is accessed by one thread at a time; the notifier has a
+// lock.
 unsafe impl Sync for OnDemand {}
 
 impl_has_work! {
@@ -160,8 +162,8 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
-    /// addresses; `EOPNOTSUPP` without [`Workqueues`](crate::Workqueues); `ENOMEM`.
+    /// `EINVAL` for no bytes, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is
+    /// beyond that of addresses; `EOPNOTSUPP` without [`Workqueues`](crate::Workqueues); `ENOMEM`.
     pub(crate) fn new(start: u64, len: u64, exclusive: Arc<dyn Exclusive>) -> Result<Arc<Self>> {
         let current = current!();
         let mm = current.mm().ok_or(EINVAL)?;
@@ -195,9 +197,11 @@ impl OnDemand {
             end,
             faults,
             work <- new_work!("OnDemand::work"),
-            // INVARIANT: It is inserted. The callback may run at once, and uses what has been initialised above.
+            // INVARIANT: It is inserted. The callback may run at once, and uses what has been
+            // initialised above.
             notifier <- Opaque::try_ffi_init(|slot: *mut bindings::mmu_interval_notifier| {
-                // SAFETY: The slot stays where it is until it is removed, and the process has the address space.
+                // SAFETY: The slot stays where it is until it is removed, and the process has the
+                // address space.
                 to_result(unsafe {
                     bindings::mmu_interval_notifier_insert(slot, mm, low, length, &NOTIFIER)
                 })
@@ -212,20 +216,20 @@ impl OnDemand {
         let mut result = None;
         self.exclusive.exclusively(&mut || {
             if let Some(f) = f.take() {
-                // SAFETY: By the requirements of `Exclusive`, nobody accesses the memory meanwhile, and no other
-                // thread is here.
+                // SAFETY: By the requirements of `Exclusive`, nobody accesses the memory meanwhile,
+                // and no other thread is here.
                 result = Some(f(unsafe { &mut *self.state.get() }));
             }
         });
         result.ok_or(EFAULT)
     }
 
-    /// Where the byte at `offset` is, and how many of `len` bytes follow each other there; `None` if it is absent.
+    /// Where the byte at `offset` is, and how many of `len` are there; `None` if it is absent.
     ///
     /// # Safety
     ///
-    /// The caller accesses the memory: nobody is in an `f` of the [`Exclusive`], nor gets there before the
-    /// caller has done with the bytes.
+    /// The caller accesses the memory: nobody is in an `f` of the [`Exclusive`], nor gets there
+    /// before the caller has done with the bytes.
     #[inline]
     pub(crate) unsafe fn piece(
         &self,
@@ -239,8 +243,8 @@ impl OnDemand {
         state.table.piece(addr, len, write)
     }
 
-    /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at `offset`, which uses them
-    /// during its call alone.
+    /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at
+    /// `offset`, which uses them during its call alone.
     ///
     /// # Errors
     ///
@@ -312,12 +316,13 @@ impl OnDemand {
         let _ = self.faults.queue().enqueue(self.clone());
     }
 
-    /// Brings `len` bytes at `offset` in before they are used: now, or some time later. Process context.
+    /// Brings `len` bytes at `offset` in before they are used: now, or some time later. Process
+    /// context.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the bytes are not all inside; if they are brought in now, also if there is no such memory, and
-    /// those of `Advice::check_wanted()`.
+    /// `EFAULT` if the bytes are not all inside; if they are brought in now, also if there is no
+    /// such memory, and those of `Advice::check_wanted()`.
     pub fn prefetch(self: &Arc<Self>, offset: u64, len: u64, advice: &Advice<'_>) -> Result {
         let (from, to) = self.range(offset, len).ok_or(EFAULT)?;
         if !advice.now {
@@ -345,12 +350,13 @@ impl OnDemand {
         Ok(())
     }
 
-    /// Brings pages of one chunk in, and others of the chunk that are in memory already. Process context.
+    /// Brings pages of one chunk in, and others of the chunk that are in memory already. Process
+    /// context.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if the memory changes all the time; `ENOMEM`; `EINTR` if the calling process has been killed; any other
-    /// if a page cannot be had.
+    /// `EAGAIN` if the memory changes all the time; `ENOMEM`; `EINTR` if the calling process has
+    /// been killed; any other if a page cannot be had.
     fn fault(&self, from: usize, to: usize, purpose: Purpose) -> Result {
         let notifier = self.notifier.get();
         // SAFETY: By the type invariants, the notifier was inserted, and so keeps the structure.
@@ -366,8 +372,8 @@ impl OnDemand {
         let pages = pages.first((end - first) >> PAGE_SHIFT);
         for _ in 0..TRIES {
             let mut seq = 0;
-            // SAFETY: There is a user of the address space, the range is inside of that of the notifier, there is a word
-            // for each page, and those to be brought in are some of them.
+            // SAFETY: There is a user of the address space, the range is inside of that of the
+            // notifier, there is a word for each page, and those to be brought in are some of them.
             let found = to_result(unsafe {
                 bindings::paging_fault(
                     notifier,
@@ -385,13 +391,14 @@ impl OnDemand {
                 found => found?,
             }
             let is_whole = self.exclusively(|state| {
-                // SAFETY: The notifier is valid. The callback sets the sequence number here as well.
+                // SAFETY: The notifier is valid. The callback sets the sequence number here as
+                // well.
                 if unsafe { bindings::mmu_interval_read_retry(notifier, seq) } {
                     return None;
                 }
                 if !state.closed {
-                    // INVARIANT: The pages were there at `seq`, and nothing has gone since. The callback that takes
-                    // them out comes here before one goes.
+                    // INVARIANT: The pages were there at `seq`, and nothing has gone since. The
+                    // callback that takes them out comes here before one goes.
                     state.table.install(first, pages, &mut spare);
                     state.requests.forget_refusals(first, pages);
                 }
@@ -411,7 +418,7 @@ impl OnDemand {
         Err(EAGAIN)
     }
 
-    /// The memory is used no more: nothing is brought in any more, and pages are forgotten. Process context.
+    /// The memory is used no more: nothing is brought in, and pages are forgotten. Process context.
     fn close(&self) {
         let _ = self.exclusively(|state| {
             state.closed = true;
@@ -459,14 +466,16 @@ unsafe extern "C" fn invalidate(
     seq: c_ulong,
 ) -> bool {
     let raw = notifier.cast::<Opaque<bindings::mmu_interval_notifier>>();
-    // SAFETY: By the requirements of this function. The notifier is removed, and this waited for, before the memory goes.
+    // SAFETY: By the requirements of this function. The notifier is removed, and this waited for,
+    // before the memory goes.
     let this = unsafe { &*container_of!(raw, OnDemand, notifier) };
     // SAFETY: By the requirements of this function.
     let (start, end) = unsafe { ((*range).start, (*range).end) };
     let mut is_first = true;
     this.forget(start.max(this.first), end.min(this.end), |_| {
         if core::mem::take(&mut is_first) {
-            // SAFETY: The notifier is valid, and the number is read under exclusion, as it is set here.
+            // SAFETY: The notifier is valid, and the number is read under exclusion, as it is set
+            // here.
             unsafe { bindings::mmu_interval_set_seq(notifier, seq) };
         }
     });

@@ -42,13 +42,13 @@ pub trait Operations: Sized + Send + Sync + 'static {
     fn alloc(new: &New<'_, Self::Driver>, user: Option<UserCall<'_, Self::Driver>>)
         -> Result<Self>;
 
-    /// Brings memory in before it is used, of regions in this domain. Only called for a program. The device's removal
-    /// waits for it: `Advice::check_wanted()` tells when to give up.
+    /// Brings memory in before it is used, of regions in this domain. Only called for a program.
+    /// The device's removal waits for it: `Advice::check_wanted()` tells when to give up.
     ///
     /// # Errors
     ///
-    /// Any error is the program's answer. The manual page has `EFAULT` for a key that names no such region, or a range
-    /// that is not all inside or not all there.
+    /// Any error is the program's answer. The manual page has `EFAULT` for a key that names no such
+    /// region, or a range that is not all inside or not all there.
     fn prefetch(_pd: &Pd<Self::Driver>, _advice: Advice<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -83,8 +83,8 @@ impl<D: Driver> New<'_, D> {
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D` in stage 1, and `udata` is null or belongs to the
-/// call.
+/// `raw` is a domain of a device of the driver `D` in stage 1, and `udata` is null or belongs to
+/// the call.
 pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     raw: *mut bindings::ib_pd,
     udata: *mut bindings::ib_udata,
@@ -127,8 +127,8 @@ pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D`, alive, and `sges` is a list of `count` entries. `attrs` belongs to a
-/// command for the device, whose `disassociate_srcu` the core holds.
+/// `raw` is a domain of a device of the driver `D`, alive, and `sges` is a list of `count` entries.
+/// `attrs` belongs to a command for the device, whose `disassociate_srcu` the core holds.
 pub(crate) unsafe extern "C" fn advise_callback<D: Driver>(
     raw: *mut bindings::ib_pd,
     advice: bindings::ib_uverbs_advise_mr_advice,
@@ -157,7 +157,8 @@ pub(crate) unsafe extern "C" fn advise_callback<D: Driver>(
         let advice = Advice {
             purpose,
             now: flags & flush != 0,
-            // SAFETY: By the requirements of this function; the core has copied the list, which is not empty.
+            // SAFETY: By the requirements of this function; the core has copied the list, which is
+            // not empty.
             ranges: unsafe { core::slice::from_raw_parts(sges, count as usize) },
             file: NonNull::new(file).ok_or(EINVAL)?,
         };

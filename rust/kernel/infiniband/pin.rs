@@ -45,8 +45,8 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `raw` is valid and ours, and `_device` keeps the device that it refers to. If that one has a parent, `parent`
-/// is the gate to it.
+/// `raw` is valid and ours, and `_device` keeps the device that it refers to. If that one has a
+/// parent, `parent` is the gate to it.
 pub(crate) struct Pin {
     raw: NonNull<bindings::ib_umem>,
     parent: Option<Arc<Gate>>,
@@ -81,7 +81,8 @@ impl Pin {
                 access.bits() as c_int,
             )
         })?;
-        // INVARIANT: The function has returned the object that it has made, which refers to the device.
+        // INVARIANT: The function has returned the object that it has made, which refers to the
+        // device.
         Ok(Pin {
             raw: NonNull::new(raw).ok_or(EINVAL)?,
             parent: dev.parent_users(),
@@ -89,13 +90,13 @@ impl Pin {
         })
     }
 
-    /// Pins a part of a buffer for the parent of the device. Nobody but that one reaches it by this: the pages are
-    /// the exporter's, and need not be any.
+    /// Pins a part of a buffer for the parent of the device. Nobody but that one reaches it by
+    /// this: the pages are the exporter's, and need not be any.
     ///
     /// # Errors
     ///
-    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` without a parent; `EBADF` if the descriptor is another buffer's meanwhile; the
-    /// exporter's.
+    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` without a parent; `EBADF` if the descriptor is
+    /// another buffer's meanwhile; the exporter's.
     pub(crate) fn of_dma_buf<D: Driver>(
         dev: &Device<D>,
         part: &dma_buf::Part,
@@ -114,15 +115,15 @@ impl Pin {
             )
         })?;
         let raw = NonNull::new(raw).ok_or(EINVAL)?;
-        // INVARIANT: The function has returned the object that it has made, of which the other is the first part, and
-        // which refers to the device.
+        // INVARIANT: The function has returned the object that it has made, of which the other is
+        // the first part, and which refers to the device.
         let pin = Pin {
             raw: raw.cast(),
             parent: Some(parent),
             _device: dev.as_device().into(),
         };
-        // The core has looked the descriptor up by itself, and compares the size alone. A buffer that came to the descriptor in
-        // between may be one that is not to be written.
+        // The core has looked the descriptor up by itself, and compares the size alone. A buffer
+        // that came to the descriptor in between may be one that is not to be written.
         //
         // SAFETY: The object is alive, and refers to its attachment, which does not change.
         let pinned = unsafe { (*(*raw.as_ptr()).attach).dmabuf };
@@ -144,10 +145,12 @@ impl Pin {
         unsafe { &raw mut (*self.raw.as_ptr()).sgt_append.sgt }
     }
 
-    /// The pieces of the `len` bytes at `start` in the program, for which [`Pin::new`] made this: they follow each
-    /// other by their offsets without gaps, none is empty, and they have `len` bytes together.
+    /// The pieces of the `len` bytes at `start` in the program, for which [`Pin::new`] made this:
+    /// they follow each other by their offsets without gaps, none is empty, and they have `len`
+    /// bytes together.
     ///
-    /// They are where the processor sees them, which has nothing to do with where a DMA device does.
+    /// They are where the processor sees them, which has nothing to do with where a DMA device
+    /// does.
     pub(crate) fn extents(&self, start: u64, len: u64) -> Result<KVVec<Extent>> {
         let table = self.table();
         // SAFETY: By the type invariants.
@@ -183,8 +186,9 @@ impl Pin {
         Ok(extents)
     }
 
-    /// The addresses by which the parent of the device reaches the pages of the `len` bytes at `start`, in the program or
-    /// the buffer, for which this was made, one for each [`DMA_PAGE`] bytes.
+    /// The addresses by which the parent of the device reaches the pages of the `len` bytes at
+    /// `start`, in the program or the buffer, for which this was made, one for each [`DMA_PAGE`]
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -197,7 +201,8 @@ impl Pin {
         }
         // SAFETY: By the type invariants; the table lives as long as `self`.
         let table = unsafe { SGTable::from_raw(self.table()) };
-        // Pages of the kernel may be longer, and the memory may begin in any of the parts of the first.
+        // Pages of the kernel may be longer, and the memory may begin in any of the parts of the
+        // first.
         let skip = start % PAGE_SIZE as u64 / PAGE * PAGE;
         let count = (start % PAGE + len).div_ceil(PAGE);
         let mut mapped = 0;
@@ -268,8 +273,8 @@ impl Drop for Pin {
         };
         match &self.parent {
             None => release(),
-            // Behind the gate the parent may be unbound, and cannot unmap the pages any more. Those of
-            // a driver that has kept them for so long stay pinned for ever.
+            // Behind the gate the parent may be unbound, and cannot unmap the pages any more. Those
+            // of a driver that has kept them for so long stay pinned for ever.
             Some(parent) => parent.pass(release),
         }
     }

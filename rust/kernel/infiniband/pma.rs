@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The performance management agent of a port (IBA volume 1, 16.1): `ports/1/counters` in sysfs, and responses to
-//! management datagrams that ask for the same.
+//! The performance management agent of a port (IBA volume 1, 16.1): `ports/1/counters` in sysfs,
+//! and responses to management datagrams that ask for the same.
 //!
 //! Nobody can set counters back: the agent refuses to set anything.
 //!
@@ -55,7 +55,8 @@ const CLASS_PORT_INFO: u16 = 0x0001;
 const PORT_COUNTERS: u16 = 0x0012;
 const PORT_COUNTERS_EXTENDED: u16 = 0x001d;
 
-/// `IB_PMA_CLASS_CAP_EXT_WIDTH`: there are the counters of 64 bits, those of unicast and multicast among them.
+/// `IB_PMA_CLASS_CAP_EXT_WIDTH`: there are the counters of 64 bits, those of unicast and multicast
+/// among them.
 const CAP_EXT_WIDTH: u16 = 0x0200;
 
 // Statuses (IBA volume 1, table 115).
@@ -160,8 +161,8 @@ fn respond(request: &Mad, response: &mut Mad, read: impl FnOnce() -> PortCounter
 ///
 /// # Safety
 ///
-/// `dev` is a registered device of the driver `D`; `request` and `response` are valid, each for itself, and nobody else
-/// uses them meanwhile.
+/// `dev` is a registered device of the driver `D`; `request` and `response` are valid, each for
+/// itself, and nobody else uses them meanwhile.
 pub(crate) unsafe extern "C" fn process_mad<D: Driver>(
     dev: *mut bindings::ib_device,
     _flags: c_int,
@@ -180,7 +181,8 @@ pub(crate) unsafe extern "C" fn process_mad<D: Driver>(
     if port != PORT {
         return bindings::ib_mad_result_IB_MAD_RESULT_FAILURE as c_int;
     }
-    // SAFETY: By the requirements of this function. The two are plain bytes of this size, which have no alignment.
+    // SAFETY: By the requirements of this function. The two are plain bytes of this size, which
+    // have no alignment.
     let (dev, request, response) = unsafe {
         (
             Device::<D>::from_raw(dev),

@@ -35,8 +35,8 @@ impl Mtu {
         }
     }
 
-    /// The largest one for which a network device with this MTU has space beside the headers, or the
-    /// smallest one if even that does not fit.
+    /// The largest one for which a network device with this MTU has space beside the headers, or
+    /// the smallest one if even that does not fit.
     pub fn for_ethernet(mtu: u32) -> Self {
         let mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
         // SAFETY: The function has no preconditions.

@@ -68,8 +68,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Qp = Self>;
 
-    /// Makes a queue pair. `user` is none if the kernel asks, which it does for targets of XRC, too: they belong to all
-    /// programs that open them. The number and the sizes must be set
+    /// Makes a queue pair. `user` is none if the kernel asks, which it does for targets of XRC,
+    /// too: they belong to all programs that open them. The number and the sizes must be set
     /// ([`New::set_qp_num`], [`New::set_cap`]).
     ///
     /// # Errors
@@ -101,8 +101,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Any error is the caller's answer.
     fn query(qp: &Qp<Self::Driver>, attr: &mut QueryAttr) -> Result;
 
-    /// Posts send requests of a kernel user. Any context, also with interrupts off and with locks of
-    /// the user's held: nothing may be waited for, and no handler of the user's be called.
+    /// Posts send requests of a kernel user. Any context, also with interrupts off and with locks
+    /// of the user's held: nothing may be waited for, and no handler of the user's be called.
     ///
     /// # Errors
     ///

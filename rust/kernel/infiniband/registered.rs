@@ -2,8 +2,8 @@
 
 //! Registered devices that belong to another device, such as a PCI function.
 //!
-//! A device of `rdma link` is removed by whoever asks for that. These are removed by their driver alone,
-//! when it is unbound from the device below.
+//! A device of `rdma link` is removed by whoever asks for that. These are removed by their driver
+//! alone, when it is unbound from the device below.
 
 use core::{
     marker::PhantomData,
@@ -97,15 +97,15 @@ impl<D: Driver> Clone for Known<D> {
 pub struct Handle<D: Driver>(Known<D>);
 
 impl<D: Driver> Handle<D> {
-    /// The device, which cannot go until the result is dropped. `None` if it has gone, and for a moment while it gets another
-    /// network namespace (`rdma dev set`). Any context.
+    /// The device, which cannot go until the result is dropped. `None` if it has gone, and for a
+    /// moment while it gets another network namespace (`rdma dev set`). Any context.
     pub fn device(&self) -> Option<Held<D>> {
         self.0.get()
     }
 }
 
-/// Has a device of `rdma link` unregistered, some time later: its network device goes, or leaves its network namespace. The RTNL
-/// is held.
+/// Has a device of `rdma link` unregistered, some time later: its network device goes, or leaves
+/// its network namespace. The RTNL is held.
 pub(crate) fn unregister_lost<D: Driver>(device: &Device<D>) {
     if D::HAS_NETDEV_LOST {
         D::netdev_lost(device);
@@ -126,13 +126,14 @@ impl<D: Driver> Follow<D> {
         }
     }
 
-    /// A network device has come, or was set up; perhaps it is the device's, which has none. Whether it is.
+    /// A network device has come, or was set up; perhaps it is the device's, which has none.
+    /// Whether it is.
     pub(crate) fn gain(device: &Device<D>, netdev: &NetDevice) -> bool {
         if device.netdev().is_some() || !D::wants_netdev(device, netdev) {
             return false;
         }
-        // SAFETY: Both devices are valid and registered, and the device has such a port, with port data: nothing is
-        // allocated, and this cannot fail.
+        // SAFETY: Both devices are valid and registered, and the device has such a port, with port
+        // data: nothing is allocated, and this cannot fail.
         unsafe { bindings::ib_device_set_netdev(device.as_raw(), netdev.as_raw(), PORT) };
         if D::HAS_NETDEV_MTU_CHANGED {
             D::netdev_mtu_changed(device, netdev);
@@ -146,7 +147,8 @@ impl<D: Driver> Follow<D> {
 }
 
 impl<D: Driver> Watch<Devices> for Follow<D> {
-    /// Before the core, which looks for the RDMA devices of a network device, gives them their GIDs and tells of their ports.
+    /// Before the core, which looks for the RDMA devices of a network device, gives them their GIDs
+    /// and tells of their ports.
     const PRIORITY: c_int = 1;
 
     fn notify(&self, notice: DeviceNotice<'_>) {
@@ -178,8 +180,8 @@ impl<D: Driver> Watch<Devices> for Follow<D> {
 /// The parent of the device is bound.
 pub(crate) struct Registration<D: Driver> {
     device: Known<D>,
-    /// Dropped after the device is unregistered: at its own end it is told of all network devices as if
-    /// they went.
+    /// Dropped after the device is unregistered: at its own end it is told of all network devices
+    /// as if they went.
     _notifier: Pin<KBox<Notifier<Devices, Follow<D>>>>,
     /// For those who use the parent on behalf of the device, beyond its registration.
     parent: Arc<Gate>,
@@ -194,8 +196,8 @@ impl<D: Driver> Registration<D> {
     ///
     /// # Safety
     ///
-    /// `raw` is a device of the driver `D`, and valid. `parent` is its parent. Its users are verbs, and callers
-    /// that have passed the gate `users`.
+    /// `raw` is a device of the driver `D`, and valid. `parent` is its parent. Its users are verbs,
+    /// and callers that have passed the gate `users`.
     pub(crate) unsafe fn new(
         raw: NonNull<bindings::ib_device>,
         parent: &device::Device<device::Bound>,
@@ -216,14 +218,14 @@ impl<D: Driver> Registration<D> {
 
 impl<D: Driver> Drop for Registration<D> {
     fn drop(&mut self) {
-        // Calls of it wait for each other, and leave a device alone that is not registered, not yet or not any more. So
-        // this may come after the end of the link registration of the same driver, which unregisters all its devices
-        // (`ib_unregister_driver()`), or meanwhile.
+        // Calls of it wait for each other, and leave a device alone that is not registered, not yet
+        // or not any more. So this may come after the end of the link registration of the same
+        // driver, which unregisters all its devices (`ib_unregister_driver()`), or meanwhile.
         //
         // SAFETY: By the invariants of `Known`, the memory is there.
         unsafe { bindings::ib_unregister_device(self.device.raw.as_ptr()) };
-        // No verb runs any more, and all objects of the device are gone. Parts of them that the driver still holds must
-        // not use the parent.
+        // No verb runs any more, and all objects of the device are gone. Parts of them that the
+        // driver still holds must not use the parent.
         self.parent.close();
     }
 }
@@ -232,13 +234,15 @@ impl<D: Driver> Drop for Registration<D> {
 ///
 /// The device loses its network device when that goes, and the driver is told when its MTU changes.
 ///
-/// Unregistering the device ends the work of all users. Those in the kernel are waited for. The objects of programs are
-/// destroyed, and later calls of the programs fail with `EIO`. Then the driver's data are dropped.
+/// Unregistering the device ends the work of all users. Those in the kernel are waited for. The
+/// objects of programs are destroyed, and later calls of the programs fail with `EIO`. Then the
+/// driver's data are dropped.
 pub struct Registered<D: Driver>(pub(crate) Devres<Registration<D>>);
 
 impl<D: Driver> Registered<D> {
-    /// The device, which cannot go until the result is dropped: so that must come before `self` is. `None`
-    /// if it has gone: with its parent, or with the link registration of the driver. Any context.
+    /// The device, which cannot go until the result is dropped: so that must come before `self` is.
+    /// `None` if it has gone: with its parent, or with the link registration of the driver. Any
+    /// context.
     pub fn device(&self) -> Option<Held<D>> {
         self.0.try_access_with(|this| this.device.get())?
     }

@@ -44,9 +44,9 @@ use crate::{
 
 /// A driver that is ready to make devices.
 ///
-/// It offers the link type [`Driver::NAME`], and follows the network devices: a device goes with its
-/// network device. Dropping it ends the offer, and removes all devices of the driver: when that is
-/// done, the core calls the driver no more.
+/// It offers the link type [`Driver::NAME`], and follows the network devices: a device goes with
+/// its network device. Dropping it ends the offer, and removes all devices of the driver: when that
+/// is done, the core calls the driver no more.
 ///
 /// # Invariants
 ///
@@ -89,8 +89,8 @@ impl<D: Link> Registration<D> {
                 if !D::HAS_NAMED {
                     return Ok(());
                 }
-                // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop` unregisters it.
-                // Zeroes are a client without operations.
+                // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop`
+                // unregisters it. Zeroes are a client without operations.
                 unsafe {
                     slot.write_bytes(0, 1);
                     (*slot).name = D::NAME.as_char_ptr();
@@ -133,7 +133,8 @@ impl<D: Link> PinnedDrop for Registration<D> {
     }
 }
 
-/// `add` of `struct ib_client`. It refuses the devices of other drivers, so the core makes no more calls about them.
+/// `add` of `struct ib_client`. It refuses the devices of other drivers, so the core makes no more
+/// calls about them.
 ///
 /// # Safety
 ///
@@ -143,7 +144,8 @@ unsafe extern "C" fn client_add<D: Driver>(dev: *mut bindings::ib_device) -> c_i
     if !unsafe { Extra::is_of::<D>(dev) } {
         return EOPNOTSUPP.to_errno();
     }
-    // SAFETY: The device is one of the driver `D`, and the core renames none while it adds one to its clients.
+    // SAFETY: The device is one of the driver `D`, and the core renames none while it adds one to
+    // its clients.
     unsafe { client_rename::<D>(dev, null_mut()) };
     0
 }
@@ -152,11 +154,11 @@ unsafe extern "C" fn client_add<D: Driver>(dev: *mut bindings::ib_device) -> c_i
 ///
 /// # Safety
 ///
-/// `dev` is a device that [`client_add`] has taken, and the caller keeps it from going, and from getting
-/// another name.
+/// `dev` is a device that [`client_add`] has taken, and the caller keeps it from going, and from
+/// getting another name.
 unsafe extern "C" fn client_rename<D: Driver>(dev: *mut bindings::ib_device, _data: *mut c_void) {
-    // SAFETY: The device is one of the driver `D`. Its name is a string, and stays what it is until the caller
-    // goes on.
+    // SAFETY: The device is one of the driver `D`. Its name is a string, and stays what it is until
+    // the caller goes on.
     let (dev, name) = unsafe {
         (
             Device::<D>::from_raw(dev),
@@ -166,7 +168,8 @@ unsafe extern "C" fn client_rename<D: Driver>(dev: *mut bindings::ib_device, _da
     D::named(dev, Some(name));
 }
 
-/// `remove` of `struct ib_client`: the device goes, or leaves its network namespace, where its name is free then.
+/// `remove` of `struct ib_client`: the device goes, or leaves its network namespace, where its name
+/// is free then.
 ///
 /// # Safety
 ///
@@ -176,14 +179,14 @@ unsafe extern "C" fn client_remove<D: Driver>(dev: *mut bindings::ib_device, _da
     D::named(unsafe { Device::<D>::from_raw(dev) }, None);
 }
 
-/// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent follow the
-/// network devices themselves.
+/// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent
+/// follow the network devices themselves.
 fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
     Device::<D>::lookup(netdev).filter(|device| device.parent().is_none())
 }
 
-/// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later. The RTNL is held, and
-/// `netdev` goes, or leaves its network namespace.
+/// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later.
+/// The RTNL is held, and `netdev` goes, or leaves its network namespace.
 fn unregister_for<D: Driver>(netdev: &NetDevice) {
     if let Some(device) = lookup_link::<D>(netdev) {
         unregister_lost(&device);

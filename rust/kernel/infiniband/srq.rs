@@ -64,8 +64,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Makes a queue that holds at least what `attr` says; the limit has no meaning yet. `user` is
     /// none if the kernel asks. The sizes must be set ([`New::set_sizes`]).
     ///
-    /// Only basic queues are asked for, and those of XRC ([`New::xrc`]) if the driver has XRC domains; none with tag
-    /// matching.
+    /// Only basic queues are asked for, and those of XRC ([`New::xrc`]) if the driver has XRC
+    /// domains; none with tag matching.
     ///
     /// # Errors
     ///
@@ -76,8 +76,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
         user: Option<UserCall<'_, Self::Driver>>,
     ) -> Result<Self>;
 
-    /// Changes size or limit. It may be called more than once at the same time. `user` is none if the kernel asks.
-    /// A program has a request if the size changes, and no response.
+    /// Changes size or limit. It may be called more than once at the same time. `user` is none if
+    /// the kernel asks. A program has a request if the size changes, and no response.
     ///
     /// # Errors
     ///
@@ -158,10 +158,12 @@ impl<D: Driver> New<'_, D> {
         self.srq.pd()
     }
 
-    /// Its domain and completion queue, if it is one of XRC. Its number must be set then ([`New::set_number`]).
+    /// Its domain and completion queue, if it is one of XRC. Its number must be set then
+    /// ([`New::set_number`]).
     pub fn xrc(&self) -> Option<Xrc<'_, D>> {
         let raw = self.srq.as_raw();
-        // SAFETY: The type does not change. A queue of XRC has both objects, which are the device's and outlive it.
+        // SAFETY: The type does not change. A queue of XRC has both objects, which are the device's
+        // and outlive it.
         unsafe {
             ((*raw).srq_type == bindings::ib_srq_type_IB_SRQT_XRC).then(|| Xrc {
                 domain: Xrcd::from_raw((*raw).ext.__bindgen_anon_1.xrc.as_ref().xrcd),
@@ -172,7 +174,8 @@ impl<D: Driver> New<'_, D> {
 
     /// Sets the number of a queue of XRC, 24 bits, by which peers name it.
     pub fn set_number(&mut self, number: u32) {
-        // SAFETY: Nobody but this call knows of the queue, and no type of queue has another member there.
+        // SAFETY: Nobody but this call knows of the queue, and no type of queue has another member
+        // there.
         unsafe {
             (*self.srq.as_raw())
                 .ext
@@ -303,8 +306,8 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Srq::create(&mut new, &asked, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
-        // when it has the error.
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the
+        // memory when it has the error.
         unsafe { Object::settle(this, made, |notifier| notifier.srq.close()) }?;
         Ok(0)
     })
@@ -328,7 +331,8 @@ pub(crate) unsafe extern "C" fn modify_callback<D: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function.
         let call = unsafe { Call::new(udata) };
-        // Otherwise the driver has nothing to read, and must not change anything for a request that is refused.
+        // Otherwise the driver has nothing to read, and must not change anything for a request that
+        // is refused.
         if mask & MAX_WR == 0 {
             call.refuse_request()?;
         }

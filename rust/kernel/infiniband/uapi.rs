@@ -2,8 +2,8 @@
 
 //! A driver's methods in the form that the core reads: a tree of pointers.
 //!
-//! The methods and all below them are constant, and lie in the module ([`Definition`](crate::method::Definition)). The object
-//! that has them lies in each device.
+//! The methods and all below them are constant, and lie in the module
+//! ([`Definition`](crate::method::Definition)). The object that has them lies in each device.
 
 use kernel::types::Opaque;
 
@@ -28,21 +28,24 @@ impl Tree {
         Tree(Opaque::zeroed())
     }
 
-    /// Describes the driver's methods at `this`, and returns the value for `driver_def` of the device.
+    /// Describes the driver's methods at `this`, and returns the value for `driver_def` of the
+    /// device.
     ///
     /// # Safety
     ///
     /// - `this` is valid for writing, stays in place, and nobody else uses it during the call.
-    /// - It belongs to a device of the driver `D`, and the core reads it only as that device's `driver_def`.
+    /// - It belongs to a device of the driver `D`, and the core reads it only as that device's
+    ///   `driver_def`.
     pub(crate) unsafe fn describe<D: Driver>(
         this: *const Self,
     ) -> *const bindings::uapi_definition {
-        // SAFETY: `Tree` has no other field, and the memory is valid by the requirements of this function.
+        // SAFETY: `Tree` has no other field, and the memory is valid by the requirements of this
+        // function.
         let root = Opaque::cast_into(unsafe { &raw const (*this).0 });
-        // SAFETY: By the requirements of this function the memory is valid for writing, and nobody else uses
-        // it meanwhile. All zeroes are valid values of these structures. Pointers into it stay valid, for it
-        // stays in place. The core calls the methods, whose handlers are for the driver `D`, with commands of
-        // that device alone, and holds its `disassociate_srcu` then.
+        // SAFETY: By the requirements of this function the memory is valid for writing, and nobody
+        // else uses it meanwhile. All zeroes are valid values of these structures. Pointers into it
+        // stay valid, for it stays in place. The core calls the methods, whose handlers are for the
+        // driver `D`, with commands of that device alone, and holds its `disassociate_srcu` then.
         unsafe {
             root.write_bytes(0, 1);
 

@@ -38,8 +38,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Ucontext = Self>;
 
-    /// Whether programs may import an open file of another one (`ibv_import_device`). The driver has a
-    /// [method](crate::method::Method) by which its provider learns what it needs for that.
+    /// Whether programs may import an open file of another one (`ibv_import_device`). The driver
+    /// has a [method](crate::method::Method) by which its provider learns what it needs for that.
     const IMPORTABLE: bool = false;
 
     /// Opens a context.
@@ -139,8 +139,8 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
             }
             Err(error) => {
                 entries.close();
-                // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
-                // when it has the error.
+                // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees
+                // the memory when it has the error.
                 unsafe { Object::end(this) };
                 Err(error)
             }
@@ -148,8 +148,8 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     })
 }
 
-/// `query_ucontext` of `struct ib_device_ops`: the core has told what it knows, and the driver has methods of its own
-/// for the rest.
+/// `query_ucontext` of `struct ib_device_ops`: the core has told what it knows, and the driver has
+/// methods of its own for the rest.
 ///
 /// # Safety
 ///
@@ -168,8 +168,8 @@ pub(crate) unsafe extern "C" fn query_callback(
 /// `raw` is a context of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(raw: *mut bindings::ib_ucontext) {
     let this = raw.cast::<Ucontext<D>>();
-    // SAFETY: By the requirements of this function, each stage is left once, in order. `Ucontext` is
-    // transparent over `Object`.
+    // SAFETY: By the requirements of this function, each stage is left once, in order. `Ucontext`
+    // is transparent over `Object`.
     unsafe {
         Object::drop_data(&raw mut (*this).0);
         (*this).0.extra().close();

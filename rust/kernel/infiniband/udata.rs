@@ -33,8 +33,8 @@ pub(crate) struct Call {
 impl Call {
     /// # Safety
     ///
-    /// `raw` is null or an `ib_udata` that the core has given to a verb of this driver, and the verb
-    /// does not return before the result is dropped.
+    /// `raw` is null or an `ib_udata` that the core has given to a verb of this driver, and the
+    /// verb does not return before the result is dropped.
     pub(crate) unsafe fn new(raw: *mut bindings::ib_udata) -> Self {
         // INVARIANT: By the requirements of this function.
         Call {
@@ -72,8 +72,8 @@ impl Call {
     /// `EOPNOTSUPP` if the program asks for what the driver does not know.
     pub(crate) fn refuse_request(&self) -> Result {
         self.taken.set(true);
-        // SAFETY: By the type invariants, `raw` is null, which the function takes for an empty request,
-        // or valid.
+        // SAFETY: By the type invariants, `raw` is null, which the function takes for an empty
+        // request, or valid.
         to_result(unsafe { bindings::ib_is_udata_in_empty(self.raw) })
     }
 
@@ -97,8 +97,9 @@ impl Call {
 
 /// For verbs that take nothing and give nothing back, but for those that end an object.
 ///
-/// If the core cannot tell the program of an object that it has just made, it ends the object with the request of the creation,
-/// and warns where that is refused. A program chooses that request, and may take the memory of the response away meanwhile.
+/// If the core cannot tell the program of an object that it has just made, it ends the object with
+/// the request of the creation, and warns where that is refused. A program chooses that request,
+/// and may take the memory of the response away meanwhile.
 ///
 /// # Safety
 ///
@@ -140,8 +141,8 @@ impl Udata<'_> {
         Ok(unsafe { request.assume_init() })
     }
 
-    /// Writes the response. A program with a shorter one gets the start of it, and one with a longer
-    /// one gets zeroes behind it.
+    /// Writes the response. A program with a shorter one gets the start of it, and one with a
+    /// longer one gets zeroes behind it.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs: pinned pages, parts of areas that programs may map, and buffers of other drivers.
+//! Memory of programs: pinned pages, parts of areas that programs may map, and buffers of other
+//! drivers.
 //!
 //! Pages that are no memory, or not for the kernel to read, are never pinned.
 
@@ -43,15 +44,15 @@ use crate::{
 pub struct Umem(Memory);
 
 impl Umem {
-    /// Pins `length` bytes at `start` in the address space of the calling process, which are counted
-    /// against its `RLIMIT_MEMLOCK`.
+    /// Pins `length` bytes at `start` in the address space of the calling process, which are
+    /// counted against its `RLIMIT_MEMLOCK`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a length of 0, if the end is beyond that of addresses, or if the caller is a thread
-    /// of the kernel; `ENOMEM` if there is no memory, or if the limit is reached; `EFAULT` if there are
-    /// no such pages, or if they are not writable but would be written to; `EOPNOTSUPP` for on-demand
-    /// paging.
+    /// `EINVAL` for a length of 0, if the end is beyond that of addresses, or if the caller is a
+    /// thread of the kernel; `ENOMEM` if there is no memory, or if the limit is reached; `EFAULT`
+    /// if there are no such pages, or if they are not writable but would be written to;
+    /// `EOPNOTSUPP` for on-demand paging.
     pub fn pin<D: Driver>(
         dev: &Device<D>,
         start: u64,
@@ -64,21 +65,24 @@ impl Umem {
         let writable = pin.writable();
         // INVARIANT: It is.
         //
-        // SAFETY: These are the extents of the pages, which were pinned to be written to if they say so.
+        // SAFETY: These are the extents of the pages, which were pinned to be written to if they
+        // say so.
         Ok(Umem(unsafe {
             Memory::of_program(Origin::Pinned(pin), start, extents, length, writable)
         }))
     }
 
-    /// `length` bytes at `start` in the address space of the calling process, of which no page is pinned: each is brought in
-    /// when it is used. From 0 on, `u64::MAX` bytes stand for all addresses.
+    /// `length` bytes at `start` in the address space of the calling process, of which no page is
+    /// pinned: each is brought in when it is used. From 0 on, `u64::MAX` bytes stand for all
+    /// addresses.
     ///
     /// It is accessed as a [`Memory`] alone: here all accesses fail with `EFAULT`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a length of 0, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
-    /// addresses; `EOPNOTSUPP` if the module has no [`Workqueues`](crate::Workqueues); `ENOMEM`.
+    /// `EINVAL` for a length of 0, or if the caller is a thread of the kernel; `EOVERFLOW` if the
+    /// end is beyond that of addresses; `EOPNOTSUPP` if the module has no
+    /// [`Workqueues`](crate::Workqueues); `ENOMEM`.
     pub fn on_demand(
         start: u64,
         length: u64,
@@ -129,21 +133,21 @@ impl Umem {
         }
         // INVARIANT: Programs may map areas, and nothing else of the kernel lies in them.
         //
-        // SAFETY: An extent lies in the area, which lives as long as the origin, and whose bytes are accessed by
-        // whatever may race.
+        // SAFETY: An extent lies in the area, which lives as long as the origin, and whose bytes
+        // are accessed by whatever may race.
         Ok(Umem(unsafe {
             Memory::of_program(Origin::Area { _area: area }, 0, extents, length, true)
         }))
     }
 
-    /// A part of a buffer of another driver, which the program has as a file. No limit of the program's is charged
-    /// with it: the exporter has given it the memory.
+    /// A part of a buffer of another driver, which the program has as a file. No limit of the
+    /// program's is charged with it: the exporter has given it the memory.
     ///
     /// # Errors
     ///
-    /// `EBADF` if there is no such file; `EINVAL` if it is no buffer, if the part is empty, or not all inside; `EACCES`
-    /// if it would be written to, but the file is not for writing; `EOPNOTSUPP` if the device cannot reach it; `ENOMEM`;
-    /// the exporter's.
+    /// `EBADF` if there is no such file; `EINVAL` if it is no buffer, if the part is empty, or not
+    /// all inside; `EACCES` if it would be written to, but the file is not for writing;
+    /// `EOPNOTSUPP` if the device cannot reach it; `ENOMEM`; the exporter's.
     pub fn of_dma_buf<D: Driver>(
         dev: &Device<D>,
         part: &dma_buf::Part,
@@ -159,9 +163,11 @@ impl Umem {
             extents.push(extent, GFP_KERNEL_ACCOUNT)?;
             origin
         };
-        // INVARIANT: The program may reach the buffer by its file, and nothing else of the kernel lies in it.
+        // INVARIANT: The program may reach the buffer by its file, and nothing else of the kernel
+        // lies in it.
         //
-        // SAFETY: The extent, if there is one, is mapped as long as the origin lives, for writing if that is asked for.
+        // SAFETY: The extent, if there is one, is mapped as long as the origin lives, for writing
+        // if that is asked for.
         Ok(Umem(unsafe {
             Memory::of_program(origin, part.offset, extents, part.length, access.writes())
         }))
@@ -201,7 +207,8 @@ impl Umem {
     /// `EFAULT` if they are not all inside; then nothing is read.
     #[inline]
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
-        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on demand.
+        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on
+        // demand.
         unsafe { self.pinned()?.read(offset, dst) }
     }
 
@@ -213,7 +220,8 @@ impl Umem {
     /// written.
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8]) -> Result {
-        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on demand.
+        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on
+        // demand.
         unsafe { self.pinned()?.write(offset, src) }
     }
 
@@ -226,7 +234,8 @@ impl Umem {
     /// then nothing is copied.
     #[inline]
     pub fn copy(dst: &Umem, dst_off: u64, src: &Umem, src_off: u64, len: u64) -> Result {
-        // SAFETY: By the type invariants, neither memory is a kernel user's, and none is paged on demand.
+        // SAFETY: By the type invariants, neither memory is a kernel user's, and none is paged on
+        // demand.
         unsafe { Memory::copy(dst.pinned()?, dst_off, src.pinned()?, src_off, len) }
     }
 }

@@ -65,9 +65,10 @@ impl<D: Driver> UnregisteredDevice<D> {
     /// Makes a device with the driver's `data`.
     ///
     /// In the mode in which RDMA devices belong to network namespaces (`rdma system set netns
-    /// exclusive`), it belongs to `net`, and is moved to the first namespace when that one ends. Else
-    /// it is seen in all of them. The namespace does not end before the device is registered. The network device of the
-    /// port, if there is one, is in it: in another one, it counts as gone when the device is registered.
+    /// exclusive`), it belongs to `net`, and is moved to the first namespace when that one ends.
+    /// Else it is seen in all of them. The namespace does not end before the device is registered.
+    /// The network device of the port, if there is one, is in it: in another one, it counts as gone
+    /// when the device is registered.
     ///
     /// # Errors
     ///
@@ -88,8 +89,8 @@ impl<D: Driver> UnregisteredDevice<D> {
         let this = raw
             .as_ptr()
             .cast::<Object<bindings::ib_device, Extra, D::Data>>();
-        // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it. This
-        // crate's part needs no dropping as it is here.
+        // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it.
+        // This crate's part needs no dropping as it is here.
         unsafe {
             Object::begin(this, Extra::new::<D>(&net));
             Object::init_data(this, data)
@@ -116,7 +117,8 @@ impl<D: Driver> UnregisteredDevice<D> {
                 (*dev).driver_def = Tree::describe::<D>(methods);
             }
         }
-        // INVARIANT: All is set, and the device is in no list. It refers to this namespace, or to the first.
+        // INVARIANT: All is set, and the device is in no list. It refers to this namespace, or to
+        // the first.
         Ok(UnregisteredDevice {
             device: Allocated(raw, PhantomData),
             _net: net,
@@ -135,15 +137,15 @@ impl<D: Driver> UnregisteredDevice<D> {
         })
     }
 
-    /// Makes the device known to all. From then on it belongs to the core, and may be gone again when
-    /// this returns. It is gone when the driver's registration is.
+    /// Makes the device known to all. From then on it belongs to the core, and may be gone again
+    /// when this returns. It is gone when the driver's registration is.
     ///
     /// `name` may have one `%d`, which becomes a number.
     ///
     /// # Errors
     ///
-    /// `ENFILE` if the name is in use, `EINVAL` if it has a `%` of another kind, and those of the driver's
-    /// `query_device` and `query_port`.
+    /// `ENFILE` if the name is in use, `EINVAL` if it has a `%` of another kind, and those of the
+    /// driver's `query_device` and `query_port`.
     pub fn register(self, _offered: &Offered<'_, D>, name: &CStr) -> Result
     where
         D: Link,
@@ -157,9 +159,9 @@ impl<D: Driver> UnregisteredDevice<D> {
             // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
             (*raw).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
         }
-        // SAFETY: The device is ours, and complete, and its namespace is held. The registration of its
-        // driver is there, and removes the device when it goes. Without a DMA device, the core takes the
-        // processor for it.
+        // SAFETY: The device is ours, and complete, and its namespace is held. The registration of
+        // its driver is there, and removes the device when it goes. Without a DMA device, the core
+        // takes the processor for it.
         to_result(unsafe {
             bindings::ib_register_device(raw, name.as_char_ptr(), core::ptr::null_mut())
         })?;
@@ -167,8 +169,8 @@ impl<D: Driver> UnregisteredDevice<D> {
         Ok(())
     }
 
-    /// Makes the device known to all, as one that belongs to `parent`: it reaches memory by the DMA addresses
-    /// of that one, and goes before that one is unbound. No user can remove it.
+    /// Makes the device known to all, as one that belongs to `parent`: it reaches memory by the DMA
+    /// addresses of that one, and goes before that one is unbound. No user can remove it.
     ///
     /// `name` may have one `%d`, which becomes a number.
     ///
@@ -198,14 +200,15 @@ impl<D: Driver> UnregisteredDevice<D> {
             let object = dev.cast::<Object<bindings::ib_device, Extra, D::Data>>();
             (*Object::extra_ptr(object)).parent = Some(users.clone());
         }
-        // It is there before the device is, so that nothing of the device can be missed, and nothing can fail
-        // when the device is known.
+        // It is there before the device is, so that nothing of the device can be missed, and
+        // nothing can fail when the device is known.
         //
-        // SAFETY: The device is ours and has this parent. Pinned memory passes the gate (`Pin`), and all
-        // else that uses the parent for the device are verbs.
+        // SAFETY: The device is ours and has this parent. Pinned memory passes the gate (`Pin`),
+        // and all else that uses the parent for the device are verbs.
         let registered = Registered(unsafe { Registration::<D>::new(raw, parent, users) }?);
-        // SAFETY: The device is ours, and complete, and its namespace is held. `registered` removes the
-        // device before the parent is unbound, or if this fails finds that it is not registered.
+        // SAFETY: The device is ours, and complete, and its namespace is held. `registered` removes
+        // the device before the parent is unbound, or if this fails finds that it is not
+        // registered.
         to_result(unsafe {
             bindings::ib_register_device(raw.as_ptr(), name.as_char_ptr(), dma_device)
         })?;

@@ -103,10 +103,10 @@ impl Completions<'_> {
     ///
     /// # Safety
     ///
-    /// The queue pair completes to the queue that is polled, its user has posted a request with this
-    /// [`wr_id`](Completion::wr_id) to it, and this is the first completion of that request. For users take
-    /// the number for the address of what they keep for the request, call the function that they find
-    /// there (`struct ib_cqe`), and free it.
+    /// The queue pair completes to the queue that is polled, its user has posted a request with
+    /// this [`wr_id`](Completion::wr_id) to it, and this is the first completion of that request.
+    /// For users take the number for the address of what they keep for the request, call the
+    /// function that they find there (`struct ib_cqe`), and free it.
     pub unsafe fn push(&mut self, qp: &Notifier, completion: &Completion) {
         qp.with_raw(|qp| {
             let Some(slot) = self.entries.get_mut(self.count) else {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work queues of a module: for completions, and for each program that pages on demand, for its page faults.
+//! The work queues of a module: for completions, and for each program that pages on demand, for its
+//! page faults.
 //!
 //! C header: `include/linux/workqueue.h`.
 
@@ -46,8 +47,8 @@ impl Drop for Workqueues {
     }
 }
 
-/// A use of the work queue for the page faults of one address space. Few of them wait at a time, and those of other
-/// address spaces do not wait for these.
+/// A use of the work queue for the page faults of one address space. Few of them wait at a time,
+/// and those of other address spaces do not wait for these.
 ///
 /// # Invariants
 ///
@@ -65,7 +66,8 @@ impl FaultQueue {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` in a module that has not started the queues; `ENOMEM`, also if there are too many.
+    /// `EOPNOTSUPP` in a module that has not started the queues; `ENOMEM`, also if there are too
+    /// many.
     ///
     /// # Safety
     ///
@@ -75,9 +77,9 @@ impl FaultQueue {
         if unsafe { get(bindings::WORKQUEUE_ENDS) }.is_none() {
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: The queues have been started, and are stopped after the last device has gone. By the requirements of this
-        // function, so has this by then, or it is about to go in a work of its queue, which is waited for. The helper only
-        // compares the pointer with others.
+        // SAFETY: The queues have been started, and are stopped after the last device has gone. By
+        // the requirements of this function, so has this by then, or it is about to go in a work of
+        // its queue, which is waited for. The helper only compares the pointer with others.
         let faults = unsafe { bindings::fault_queue_get(mm.as_raw()) };
         // INVARIANT: The helper has given a use.
         NonNull::new(faults).map(Self).ok_or(ENOMEM)
@@ -92,8 +94,8 @@ impl FaultQueue {
 
 impl Drop for FaultQueue {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, there is a use to give back. Memory that is paged on demand is dropped in process
-        // context.
+        // SAFETY: By the type invariants, there is a use to give back. Memory that is paged on
+        // demand is dropped in process context.
         unsafe { bindings::fault_queue_put(self.0.as_ptr()) };
     }
 }

@@ -2,11 +2,11 @@
 
 //! Work requests of the kernel's own users.
 //!
-//! Requests are lent for the time of the call that posts them. Their lists and data are the user's, who
-//! is trusted as all code of the kernel is. The user trusts the driver in turn: that it completes each
-//! request once and by its number, which [`Completions::push`](crate::wc::Completions::push) asks for,
-//! and that it reaches no [`memory`](crate::memory) but what requests name. The calls may come with
-//! interrupts off.
+//! Requests are lent for the time of the call that posts them. Their lists and data are the user's,
+//! who is trusted as all code of the kernel is. The user trusts the driver in turn: that it
+//! completes each request once and by its number, which
+//! [`Completions::push`](crate::wc::Completions::push) asks for, and that it reaches no
+//! [`memory`](crate::memory) but what requests name. The calls may come with interrupts off.
 
 use core::{
     marker::PhantomData,
@@ -193,8 +193,8 @@ impl<'a, D: Driver> SendRequest<'a, D> {
             },
             bindings::ib_wr_opcode_IB_WR_LOCAL_INV => Operation::LocalInv(key),
             bindings::ib_wr_opcode_IB_WR_REG_MR => {
-                // SAFETY: This opcode has such a structure around the request. The region is alive during
-                // the call, and nobody maps to it meanwhile; other parts of it may change.
+                // SAFETY: This opcode has such a structure around the request. The region is alive
+                // during the call, and nobody maps to it meanwhile; other parts of it may change.
                 let (reg, iova, length) = unsafe {
                     let reg = &*raw.cast::<bindings::ib_reg_wr>();
                     (reg, (*reg.mr).iova, (*reg.mr).length)
@@ -270,8 +270,8 @@ impl<'a, D: Driver> SendRequest<'a, D> {
             let end = done.checked_add(length).ok_or(EINVAL)?;
             let part = to.get_mut(done..end).ok_or(EINVAL)?;
             let from = ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
-            // SAFETY: Entries of inline data name bytes by kernel addresses, and the user keeps them
-            // during the call. `part` has as many bytes, which are ours alone.
+            // SAFETY: Entries of inline data name bytes by kernel addresses, and the user keeps
+            // them during the call. `part` has as many bytes, which are ours alone.
             unsafe { copy_racing(part.as_mut_ptr(), from, length) };
             done = end;
         }
@@ -348,8 +348,8 @@ impl<'a> Iterator for RecvRequests<'a> {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for the queue of a program (`is_user`): it posts to memory of its own, and here addresses
-/// are taken for the kernel's. Else what `post` answers.
+/// `EOPNOTSUPP` for the queue of a program (`is_user`): it posts to memory of its own, and here
+/// addresses are taken for the kernel's. Else what `post` answers.
 ///
 /// # Safety
 ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Domains of extended reliable connections (XRC): target queue pairs take for the shared receive queues of their domain.
+//! Domains of extended reliable connections (XRC): target queue pairs take for the shared receive
+//! queues of their domain.
 //!
 //! The core lets programs share a domain through a file, and keeps it until the last has closed it.
 
@@ -20,7 +21,8 @@ use crate::{
     Driver, //
 };
 
-/// A driver's verbs of XRC domains. The value is dropped when the domain goes, after all that is in it.
+/// A driver's verbs of XRC domains. The value is dropped when the domain goes, after all that is in
+/// it.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Xrcd = Self>;
@@ -57,7 +59,8 @@ impl<D: Driver> New<'_, D> {
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D` in stage 1, and `udata` is null or belongs to the call.
+/// `raw` is a domain of a device of the driver `D` in stage 1, and `udata` is null or belongs to
+/// the call.
 pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     raw: *mut bindings::ib_xrcd,
     udata: *mut bindings::ib_udata,

@@ -2,15 +2,17 @@
 
 //! Accounts: sockets that packets on their way are charged to, so that their memory can be limited.
 //!
-//! A packet that was sent lies in the queue of a network device, or waits for a neighbour, for as long as
-//! others like. Meanwhile it is charged to a socket. All senders of a [`Port`](crate::udp::Port) share the
-//! port's socket. A sender that limits its own packets has an [`Account`].
+//! A packet that was sent lies in the queue of a network device, or waits for a neighbour, for as
+//! long as others like. Meanwhile it is charged to a socket. All senders of a
+//! [`Port`](crate::udp::Port) share the port's socket. A sender that limits its own packets has an
+//! [`Account`].
 //!
-//! Packets hold the socket, and nothing else. So an account may be dropped, and the module go, whatever is
-//! still on its way. When a packet is gone, the network core calls `sk_write_space` of the socket. That is the
-//! core's own function, which wakes those who wait at the socket. An account has an entry in the socket's wait
-//! queue, with a function of its own. Entries are taken out of the queue under its lock, and the function is
-//! called under it. A function of a module in `sk_write_space` would be called under no such lock.
+//! Packets hold the socket, and nothing else. So an account may be dropped, and the module go,
+//! whatever is still on its way. When a packet is gone, the network core calls `sk_write_space` of
+//! the socket. That is the core's own function, which wakes those who wait at the socket. An
+//! account has an entry in the socket's wait queue, with a function of its own. Entries are taken
+//! out of the queue under its lock, and the function is called under it. A function of a module in
+//! `sk_write_space` would be called under no such lock.
 //!
 //! C headers: `include/net/sock.h`, `include/linux/wait.h`.
 
@@ -59,7 +61,8 @@ unsafe impl AlwaysRefCounted for Charged {
     }
 
     unsafe fn dec_ref(charged: NonNull<Self>) {
-        // SAFETY: By the requirements of this function, the reference is the caller's, and given up.
+        // SAFETY: By the requirements of this function, the reference is the caller's, and given
+        // up.
         unsafe { bindings::sock_put(charged.cast().as_ptr()) };
     }
 }
@@ -100,8 +103,8 @@ pub trait Gone: Send + Sync + 'static {
     /// One or several packets are gone since the last time. `charged` tells the packets that are
     /// left.
     ///
-    /// Any context, also with interrupts off and with locks of the network taken. It must not send: sending
-    /// may take the same locks.
+    /// Any context, also with interrupts off and with locks of the network taken. It must not send:
+    /// sending may take the same locks.
     fn gone(&self, charged: &Charged);
 }
 
@@ -132,8 +135,8 @@ pub trait Gone: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `socket` is a socket of the namespace of `_lease`, and is ours. `entry` is in its wait queue, and points to
-/// this.
+/// `socket` is a socket of the namespace of `_lease`, and is ours. `entry` is in its wait queue,
+/// and points to this.
 #[pin_data(PinnedDrop)]
 pub struct Account<G: Gone> {
     socket: NonNull<bindings::socket>,
@@ -171,7 +174,8 @@ impl<G: Gone> Account<G> {
     pub fn new(lease: Lease, watcher: Arc<G>) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
             let mut raw = core::ptr::null_mut();
-            // SAFETY: The lease keeps the namespace, and the place for the socket is valid for writing.
+            // SAFETY: The lease keeps the namespace, and the place for the socket is valid for
+            // writing.
             to_result(unsafe { bindings::account_socket(lease.as_raw(), &mut raw) })?;
             let made = Socket(NonNull::new(raw).ok_or(ENOMEM)?);
             // SAFETY: The function has made the socket, which is ours.
@@ -186,8 +190,9 @@ impl<G: Gone> Account<G> {
                 sk,
                 watcher,
                 _lease: lease,
-                // SAFETY: The place is valid for writing and stays where it is until `PinnedDrop` takes it out
-                // of the queue. All other fields have been initialised, so `gone` may be called.
+                // SAFETY: The place is valid for writing and stays where it is until `PinnedDrop`
+                // takes it out of the queue. All other fields have been initialised, so `gone` may
+                // be called.
                 entry <- Opaque::ffi_init(move |slot| unsafe {
                     bindings::account_watch(
                         raw,
@@ -211,8 +216,9 @@ impl<G: Gone> Account<G> {
         _flags: c_int,
         _key: *mut c_void,
     ) -> c_int {
-        // SAFETY: By the type invariants, the entry points to its account. `PinnedDrop` takes it out of the
-        // queue first of all, for which it needs the lock that the caller has; so the account is there.
+        // SAFETY: By the type invariants, the entry points to its account. `PinnedDrop` takes it
+        // out of the queue first of all, for which it needs the lock that the caller has; so the
+        // account is there.
         let account = unsafe { &*(*entry).private.cast::<Self>() };
         account.watcher.gone(account);
         // Others are to be woken, too.
@@ -233,8 +239,8 @@ impl<G: Gone> Deref for Account<G> {
 #[pinned_drop]
 impl<G: Gone> PinnedDrop for Account<G> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: By the type invariants, the entry is in the queue of the socket, which is ours. Packets that
-        // are on their way hold what of it they need.
+        // SAFETY: By the type invariants, the entry is in the queue of the socket, which is ours.
+        // Packets that are on their way hold what of it they need.
         unsafe {
             bindings::account_unwatch(self.socket.as_ptr(), self.entry.get());
             bindings::sock_release(self.socket.as_ptr());

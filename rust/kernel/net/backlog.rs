@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The packets that a processor has yet to receive from virtual devices: how many they are, and the order of those that
-//! several processors send.
+//! The packets that a processor has yet to receive from virtual devices: how many they are, and the
+//! order of those that several processors send.
 //!
-//! The loopback device and veth hand a packet to the processor that sends it. There it waits in a queue, the backlog, until
-//! that processor receives it in softirq context. Packets of the same flow that another processor sends meanwhile may
-//! overtake it. Linux asks the same before it moves a flow from one processor's backlog to another's (`get_rps_cpu()` in
-//! `net/core/dev.c`).
+//! The loopback device and veth hand a packet to the processor that sends it. There it waits in a
+//! queue, the backlog, until that processor receives it in softirq context. Packets of the same
+//! flow that another processor sends meanwhile may overtake it. Linux asks the same before it moves
+//! a flow from one processor's backlog to another's (`get_rps_cpu()` in `net/core/dev.c`).
 //!
 //! C header: `include/linux/netdevice.h`.
 
@@ -44,8 +44,8 @@ pub fn backlog_len() -> u32 {
 ///
 /// The processor in `last` is a possible one.
 pub struct Flow {
-    /// The processor that has sent the last packet, and in the lower half the number of packets that its backlog had ever
-    /// been given by then, which wraps around.
+    /// The processor that has sent the last packet, and in the lower half the number of packets
+    /// that its backlog had ever been given by then, which wraps around.
     last: Atomic<u64>,
 }
 
@@ -63,10 +63,11 @@ impl Flow {
         flow
     }
 
-    /// Whether a packet that this processor sends now comes after those of the flow that are in another one's backlog. In a
-    /// [`Batch`](crate::Batch).
+    /// Whether a packet that this processor sends now comes after those of the flow that are in
+    /// another one's backlog. In a [`Batch`](crate::Batch).
     ///
-    /// A backlog is received within some hundred microseconds, unless threads with real-time priority keep its processor.
+    /// A backlog is received within some hundred microseconds, unless threads with real-time
+    /// priority keep its processor.
     #[inline]
     pub fn may_send(&self) -> bool {
         let last = self.last.load(Relaxed);
@@ -74,7 +75,8 @@ impl Flow {
         unsafe { bindings::backlog_passed((last >> 32) as u32, last as u32) }
     }
 
-    /// A packet of the flow has been sent by this processor. In the [`Batch`](crate::Batch) of the packet.
+    /// A packet of the flow has been sent by this processor. In the [`Batch`](crate::Batch) of the
+    /// packet.
     #[inline]
     pub fn sent(&self) {
         let mut cpu = 0;

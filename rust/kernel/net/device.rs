@@ -155,8 +155,9 @@ impl NetDevice {
         if usize::from(len) != ETH_ALEN {
             return [0; ETH_ALEN];
         }
-        // SAFETY: `self` is valid by the type invariants, and its address has `len` bytes. It may change meanwhile:
-        // then the bytes read are some of both, which is what every reader without the RTNL gets.
+        // SAFETY: `self` is valid by the type invariants, and its address has `len` bytes. It may
+        // change meanwhile: then the bytes read are some of both, which is what every reader
+        // without the RTNL gets.
         unsafe {
             bindings::netdev_dev_addr(self.as_raw())
                 .cast::<[u8; ETH_ALEN]>()
@@ -184,12 +185,12 @@ impl NetDevice {
         unsafe { bindings::netdev_is_loopback(self.as_raw()) }
     }
 
-    /// The Ethernet device in `net` that has this hardware address. Devices that are stacked on another one
-    /// mostly have its address: one with hardware of its own comes first. Any context.
+    /// The Ethernet device in `net` that has this hardware address. Devices that are stacked on
+    /// another one mostly have its address: one with hardware of its own comes first. Any context.
     pub fn by_address(net: &Namespace, address: [u8; ETH_ALEN]) -> Option<ARef<NetDevice>> {
         let _rcu = rcu::read_lock();
-        // SAFETY: The namespace is valid, and RCU is read-locked: it keeps what is found until there is a
-        // reference. The address has so many bytes.
+        // SAFETY: The namespace is valid, and RCU is read-locked: it keeps what is found until
+        // there is a reference. The address has so many bytes.
         unsafe {
             let found = bindings::netdev_by_address_rcu(net.as_raw(), address.as_ptr());
             (!found.is_null()).then(|| Self::from_raw(found).hold())
@@ -217,13 +218,13 @@ impl NetDevice {
         }
     }
 
-    /// Whether it has this address of IPv6 itself. Others in the same namespace may have the same one, if it is a link-local
-    /// one. Any context.
+    /// Whether it has this address of IPv6 itself. Others in the same namespace may have the same
+    /// one, if it is a link-local one. Any context.
     pub fn has_ipv6(&self, address: Ipv6Addr) -> bool {
         let _rcu = rcu::read_lock();
         let address = address.octets();
-        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked, so the namespace is there. Addresses of
-        // IPv6 are 16 bytes.
+        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked, so the namespace
+        // is there. Addresses of IPv6 are 16 bytes.
         unsafe {
             let net = bindings::dev_net_rcu(self.as_raw());
             let found = bindings::ipv6_dev_find_rcu(net, address.as_ptr().cast(), self.as_raw());
@@ -251,8 +252,8 @@ impl NetDevice {
         }
     }
 
-    /// The identifier of the VLAN that packets to addresses of this device are in, be it the device of one or stacked on that.
-    /// Any context.
+    /// The identifier of the VLAN that packets to addresses of this device are in, be it the device
+    /// of one or stacked on that. Any context.
     pub fn vlan_of_addresses(&self) -> Option<u16> {
         let _rcu = rcu::read_lock();
         // SAFETY: `self` is valid by the type invariants, and RCU is read-locked.
@@ -270,8 +271,8 @@ impl NetDevice {
     /// Receives what is sent to the multicast group, in addition to all others who have joined it
     /// here, and tells the routers (IGMP, MLD). Process context.
     ///
-    /// Each call needs a [`leave_multicast`](Self::leave_multicast) of its own, before the device is unregistered or moves to
-    /// another network namespace: all memberships end then.
+    /// Each call needs a [`leave_multicast`](Self::leave_multicast) of its own, before the device
+    /// is unregistered or moves to another network namespace: all memberships end then.
     ///
     /// # Errors
     ///
@@ -298,8 +299,8 @@ impl NetDevice {
 
     /// Undoes one [`join_multicast`](Self::join_multicast). Process context.
     pub fn leave_multicast(&self, _rtnl: &Rtnl, group: IpAddr) {
-        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. Addresses of IPv6 are 16 bytes.
-        // A group that was not joined is not found.
+        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. Addresses of IPv6
+        // are 16 bytes. A group that was not joined is not found.
         unsafe {
             match group {
                 IpAddr::V4(v4) => {

@@ -2,8 +2,8 @@
 
 //! Ethernet frames as they are: those that come to a network device, and sending one.
 //!
-//! A [`Watch`] sees copies: the stack gets the frames as well. C header: `include/linux/netdevice.h` (`struct
-//! packet_type`).
+//! A [`Watch`] sees copies: the stack gets the frames as well. C header:
+//! `include/linux/netdevice.h` (`struct packet_type`).
 
 use core::{
     marker::PhantomData,
@@ -31,10 +31,11 @@ use crate::{
 
 /// The receiver of a device's frames.
 pub trait Receive: Send + Sync + 'static {
-    /// A frame has come, or leaves. RCU is read-locked, and bottom halves are off. Several processors may call at once.
+    /// A frame has come, or leaves. RCU is read-locked, and bottom halves are off. Several
+    /// processors may call at once.
     ///
-    /// A frame that leaves comes with locks of the network taken, which a sender may want: nothing is sent from here
-    /// then.
+    /// A frame that leaves comes with locks of the network taken, which a sender may want: nothing
+    /// is sent from here then.
     fn receive(&self, frame: Frame<'_>);
 }
 
@@ -60,7 +61,8 @@ impl Frame<'_> {
             .unwrap_or(&[])
     }
 
-    /// The VLAN tag that the frame has beside its bytes: it is not among those of [`head`](Self::head).
+    /// The VLAN tag that the frame has beside its bytes: it is not among those of
+    /// [`head`](Self::head).
     pub fn vlan_tag(&self) -> Option<u16> {
         let skb = self.skb.as_ptr();
         // SAFETY: By the type invariants.
@@ -73,9 +75,9 @@ impl Frame<'_> {
         unsafe { bindings::frame_leaves(self.skb.as_ptr()) }
     }
 
-    /// The frame as it is on the wire: from the Ethernet header on, with the VLAN tag and right checksums. The stack may have put
-    /// several frames together, or may have left it to the device to cut one; then they are several again. None without
-    /// memory.
+    /// The frame as it is on the wire: from the Ethernet header on, with the VLAN tag and right
+    /// checksums. The stack may have put several frames together, or may have left it to the device
+    /// to cut one; then they are several again. None without memory.
     pub fn cut(self) -> Cut {
         let skb = core::mem::ManuallyDrop::new(self).skb;
         // INVARIANT: The function answers such a list.
@@ -96,8 +98,8 @@ impl Drop for Frame<'_> {
 ///
 /// # Invariants
 ///
-/// A list of buffers, which may be empty. The only reference to each is ours, and none has a socket, a route or a
-/// device.
+/// A list of buffers, which may be empty. The only reference to each is ours, and none has a
+/// socket, a route or a device.
 pub struct Cut(*mut bindings::sk_buff);
 
 impl Iterator for Cut {
@@ -117,11 +119,13 @@ impl Drop for Cut {
     }
 }
 
-/// That a receiver gets the frames of a device. Dropping it waits until nobody calls the receiver; process context.
+/// That a receiver gets the frames of a device. Dropping it waits until nobody calls the receiver;
+/// process context.
 ///
 /// # Invariants
 ///
-/// `raw` is in the list of the device's packet handlers, and its private pointer is that of `_receiver`.
+/// `raw` is in the list of the device's packet handlers, and its private pointer is that of
+/// `_receiver`.
 #[pin_data(PinnedDrop)]
 pub struct Watch<R: Receive> {
     _receiver: Arc<R>,
@@ -144,8 +148,9 @@ impl<R: Receive> Watch<R> {
         pin_init!(Self {
             _receiver: receiver,
             _netdev: netdev,
-            // SAFETY: The place is valid for writing and stays where it is until `PinnedDrop` takes it out of the list.
-            // The device is held by `_netdev`, and what `private` points to by `_receiver`.
+            // SAFETY: The place is valid for writing and stays where it is until `PinnedDrop` takes
+            // it out of the list. The device is held by `_netdev`, and what `private` points to by
+            // `_receiver`.
             raw <- Opaque::ffi_init(move |slot| unsafe {
                 bindings::frames_watch(slot, device, Some(Self::handle), private.cast_mut().cast());
             }),
@@ -162,15 +167,16 @@ impl<R: Receive> Watch<R> {
     ///
     /// # Safety
     ///
-    /// To be called by the network for the handler of a watch, with a frame whose reference is given up.
+    /// To be called by the network for the handler of a watch, with a frame whose reference is
+    /// given up.
     unsafe extern "C" fn handle(
         skb: *mut bindings::sk_buff,
         _dev: *mut bindings::net_device,
         handler: *mut bindings::packet_type,
         _orig_dev: *mut bindings::net_device,
     ) -> c_int {
-        // SAFETY: By the requirements of this function, and by the invariants of `Watch` the pointer is that of the
-        // receiver, which is there as long as the handler is in the list.
+        // SAFETY: By the requirements of this function, and by the invariants of `Watch` the
+        // pointer is that of the receiver, which is there as long as the handler is in the list.
         let (receiver, skb) = unsafe {
             let receiver = bindings::frames_private(handler).cast::<R>();
             (&*receiver, NonNull::new_unchecked(skb))
@@ -206,8 +212,8 @@ pub enum Accept {
 }
 
 impl NetDevice {
-    /// Has the device receive more frames, or undoes one such call. Addresses are forgotten when it moves to another network
-    /// namespace, and then are not to be taken back. Process context.
+    /// Has the device receive more frames, or undoes one such call. Addresses are forgotten when it
+    /// moves to another network namespace, and then are not to be taken back. Process context.
     ///
     /// # Errors
     ///
@@ -215,8 +221,8 @@ impl NetDevice {
     pub fn accept(&self, _rtnl: &Rtnl, frames: Accept, wanted: bool) -> Result {
         let dev = self.as_raw();
         let by = if wanted { 1 } else { -1 };
-        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. An Ethernet address has as many bytes as
-        // the functions read.
+        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. An Ethernet address
+        // has as many bytes as the functions read.
         to_result(unsafe {
             match frames {
                 Accept::Nothing => 0,
@@ -249,7 +255,8 @@ impl NetDevice {
         if !self.is_ethernet() || frame.linear().len() < 14 {
             return Err(EINVAL);
         }
-        // SAFETY: `self` and the socket are valid by their invariants. The buffer is ours and is given up.
+        // SAFETY: `self` and the socket are valid by their invariants. The buffer is ours and is
+        // given up.
         to_result(unsafe {
             bindings::frame_xmit(frame.into_raw().as_ptr(), self.as_raw(), charged.as_raw())
         })

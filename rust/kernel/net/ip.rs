@@ -30,8 +30,8 @@ pub const UDP_LEN: usize = 8;
 /// The most bytes that [`UdpHeaders`] take in front of a packet.
 pub const MAX_LEN: usize = IPV6_LEN + UDP_LEN;
 
-/// How many bytes are in front of the UDP header of a packet that begins with an IP header, without options
-/// or extensions.
+/// How many bytes are in front of the UDP header of a packet that begins with an IP header, without
+/// options or extensions.
 #[inline]
 pub(crate) fn udp_header_at(packet: &[u8]) -> Option<usize> {
     let (len, protocol) = match packet.first()? {
@@ -194,9 +194,9 @@ impl UdpHeaders {
 
     /// Writes both headers in front of `payload_len` bytes of payload.
     ///
-    /// An IPv4 header has the identification 0 and may not be fragmented: such datagrams are atomic,
-    /// and their identification means nothing (RFC 6864). Its checksum is 0 and is left to the
-    /// stack. The checksum of UDP is 0, that is none: so it is for tunnels that protect their
+    /// An IPv4 header has the identification 0 and may not be fragmented: such datagrams are
+    /// atomic, and their identification means nothing (RFC 6864). Its checksum is 0 and is left to
+    /// the stack. The checksum of UDP is 0, that is none: so it is for tunnels that protect their
     /// packets by themselves, for IPv6 by RFC 6935 and RFC 6936.
     ///
     /// # Errors

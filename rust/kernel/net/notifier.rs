@@ -132,8 +132,8 @@ impl Chain for Devices {
     }
 
     unsafe fn unregister(block: *mut bindings::notifier_block) {
-        // SAFETY: The caller has registered the block, and uses it no more. The status would only say
-        // that it was not registered.
+        // SAFETY: The caller has registered the block, and uses it no more. The status would only
+        // say that it was not registered.
         unsafe { bindings::unregister_netdevice_notifier(block) };
     }
 }

@@ -49,8 +49,8 @@ pub struct Id {
     taken: Atomic<u32>,
 }
 
-// SAFETY: The number is written while its data is registered, which one caller at a time can do, and
-// read only as long as that lasts.
+// SAFETY: The number is written while its data is registered, which one caller at a time can do,
+// and read only as long as that lasts.
 unsafe impl Sync for Id {}
 
 impl Id {
@@ -104,9 +104,10 @@ pub trait PerNet: HasId + Send + Sync + Sized + 'static {
 
 /// That a namespace is there, for what belongs to it and must go before it does: sockets, routes.
 ///
-/// A lease does not keep the namespace from ending, as [`HeldNamespace`] does. When the namespace or the registration
-/// ends, the data are dropped first, and then the end waits until all leases have been dropped. So keep a lease in the
-/// data, or with a network device of the namespace: both have gone by then.
+/// A lease does not keep the namespace from ending, as [`HeldNamespace`] does. When the namespace
+/// or the registration ends, the data are dropped first, and then the end waits until all leases
+/// have been dropped. So keep a lease in the data, or with a network device of the namespace: both
+/// have gone by then.
 #[derive(Clone)]
 pub struct Lease(Arc<Leased>);
 
@@ -146,8 +147,8 @@ impl Deref for Lease {
 ///
 /// # Invariants
 ///
-/// `value` and `ended` are initialised if `ready` is not 0. The latter is completed when there are no leases
-/// any more.
+/// `value` and `ended` are initialised if `ready` is not 0. The latter is completed when there are
+/// no leases any more.
 struct Slot<T> {
     ready: Atomic<u32>,
     ended: MaybeUninit<Arc<Completion>>,
@@ -156,8 +157,8 @@ struct Slot<T> {
 
 /// A kind of data that each namespace has.
 ///
-/// The data is dropped when its namespace ends, after the namespace's devices have gone, or with the
-/// registration. Process context in both cases.
+/// The data is dropped when its namespace ends, after the namespace's devices have gone, or with
+/// the registration. Process context in both cases.
 ///
 /// # Examples
 ///
@@ -269,8 +270,8 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn init(net: *mut bindings::net) -> c_int {
         kernel::error::from_result(|| {
             let ended = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
-            // INVARIANT: The namespace is valid until `exit` has seen that the leases have ended, or this
-            // has, where it fails.
+            // INVARIANT: The namespace is valid until `exit` has seen that the leases have ended,
+            // or this has, where it fails.
             let leased = Leased {
                 net: NonNull::new(net).ok_or(EINVAL)?,
                 ended: ended.clone(),
@@ -286,8 +287,8 @@ impl<T: PerNet> Registration<T> {
                 .inspect_err(|_| ended.wait_for_completion())?;
             // INVARIANT: With this, both are initialised.
             //
-            // SAFETY: The places are valid for writing, and nobody else reads `ended`; zero is a value of
-            // `ready`.
+            // SAFETY: The places are valid for writing, and nobody else reads `ended`; zero is a
+            // value of `ready`.
             unsafe {
                 addr_of_mut!((*slot).ended)
                     .cast::<Arc<Completion>>()
@@ -307,8 +308,8 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: By the requirements of this function.
         let slot = unsafe { Self::slot(net) };
-        // SAFETY: The slot is there until this returns. The place is taken by itself, for the value may
-        // never have been made.
+        // SAFETY: The slot is there until this returns. The place is taken by itself, for the value
+        // may never have been made.
         if unsafe { &(*slot).ready }.load(Relaxed) != 0 {
             // SAFETY: By the invariants of the slot. Nobody borrows the value, for that needs a
             // held namespace and the registration. The memory is freed after this.

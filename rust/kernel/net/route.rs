@@ -40,8 +40,8 @@ use crate::{
 /// still the way.
 ///
 /// A route is found once and used for many packets. When routes, addresses or devices change, it is
-/// no longer current; it does no harm then, and keeps no device from going, but packets are not sent
-/// by it any more. The end of its namespace, whose tables count it, waits for it.
+/// no longer current; it does no harm then, and keeps no device from going, but packets are not
+/// sent by it any more. The end of its namespace, whose tables count it, waits for it.
 ///
 /// # Examples
 ///
@@ -183,19 +183,21 @@ impl Route {
         unsafe { bindings::dst_headroom(self.dst.as_ptr()) as usize }
     }
 
-    /// Whether a [`PacketList`](crate::skb::PacketList) may go this way: it is cut before the driver of
-    /// the device has it, or by the receiving socket behind a veth, and nothing is set up before that
-    /// which may want to see, drop or change each packet by itself: no filter, no queueing discipline
-    /// but the one that devices begin with, no capture of the veth, no tunnel. Any context.
+    /// Whether a [`PacketList`](crate::skb::PacketList) may go this way: it is cut before the
+    /// driver of the device has it, or by the receiving socket behind a veth, and nothing is set up
+    /// before that which may want to see, drop or change each packet by itself: no filter, no
+    /// queueing discipline but the one that devices begin with, no capture of the veth, no tunnel.
+    /// Any context.
     ///
-    /// One that goes another way is delivered, too, but a filter that changes its headers changes those of the first
-    /// packet alone.
+    /// One that goes another way is delivered, too, but a filter that changes its headers changes
+    /// those of the first packet alone.
     pub fn takes_lists(&self) -> bool {
         // SAFETY: By the type invariants.
         unsafe { bindings::dst_takes_lists(self.dst.as_ptr(), self.ipv6) }
     }
 
-    /// Whether both are the same, by which packets with the same headers take the same way. Any context.
+    /// Whether both are the same, by which packets with the same headers take the same way. Any
+    /// context.
     #[inline]
     pub fn is_same(&self, other: &Route) -> bool {
         self.dst == other.dst && self.cookie == other.cookie
@@ -228,8 +230,8 @@ impl Route {
             _ => return Err(EINVAL),
         }
         let _rcu = rcu::read_lock();
-        // SAFETY: By the type invariants; the destination is of the family, and of 4 or 16 bytes. An
-        // Ethernet address has the length of `address`.
+        // SAFETY: By the type invariants; the destination is of the family, and of 4 or 16 bytes.
+        // An Ethernet address has the length of `address`.
         to_result(unsafe {
             bindings::dst_resolve(
                 self.dst.as_ptr(),

@@ -2,9 +2,10 @@
 
 //! Packets: `struct sk_buff`.
 //!
-//! A packet is one of two things here. A [`NewSkBuff`] is being made: its bytes are in one piece, belong to nobody
-//! else, and may be written. An [`OwnedSkBuff`] has come from the stack: its first bytes are in one piece, the others
-//! may be in pages, and all of it may be shared with other readers, so it is read-only.
+//! A packet is one of two things here. A [`NewSkBuff`] is being made: its bytes are in one piece,
+//! belong to nobody else, and may be written. An [`OwnedSkBuff`] has come from the stack: its first
+//! bytes are in one piece, the others may be in pages, and all of it may be shared with other
+//! readers, so it is read-only.
 //!
 //! Pages are not only shared with readers. If a packet has come from a program on the same machine,
 //! its pages may be those of a file which are written to while the packet travels. So no reference
@@ -58,11 +59,12 @@ pub enum Checksum {
 #[repr(transparent)]
 pub struct SkBuff(Opaque<bindings::sk_buff>);
 
-// SAFETY: A buffer refers to nothing of the thread or processor that made it, so any may read and free it.
+// SAFETY: A buffer refers to nothing of the thread or processor that made it, so any may read and
+// free it.
 unsafe impl Send for SkBuff {}
 
-// SAFETY: The methods by shared reference read lengths and bytes, which nobody changes while the buffer is borrowed
-// (invariant of the type).
+// SAFETY: The methods by shared reference read lengths and bytes, which nobody changes while the
+// buffer is borrowed (invariant of the type).
 unsafe impl Sync for SkBuff {}
 
 impl SkBuff {
@@ -131,7 +133,8 @@ impl SkBuff {
         }
     }
 
-    /// The VLAN tag that the packet has beside its bytes, as in the header: priority and identifier.
+    /// The VLAN tag that the packet has beside its bytes, as in the header: priority and
+    /// identifier.
     ///
     /// The tag of a packet that was received by the device of a VLAN is gone.
     pub fn vlan_tag(&self) -> Option<u16> {
@@ -264,7 +267,8 @@ impl OwnedSkBuff {
     pub fn try_clone(&self) -> Result<Self> {
         // SAFETY: By the type invariants.
         let clone = unsafe { bindings::skb_clone(self.as_raw()) };
-        // INVARIANT: The clone has one reference, which is ours. It refers to no more than the original.
+        // INVARIANT: The clone has one reference, which is ours. It refers to no more than the
+        // original.
         NonNull::new(clone)
             .map(|clone| OwnedSkBuff(clone.cast()))
             .ok_or(ENOMEM)
@@ -320,8 +324,8 @@ impl OwnedSkBuff {
         Ok(())
     }
 
-    /// Cuts the packet down to its first `len` bytes; does nothing if it is not longer. Any context;
-    /// may allocate.
+    /// Cuts the packet down to its first `len` bytes; does nothing if it is not longer. Any
+    /// context; may allocate.
     ///
     /// # Errors
     ///

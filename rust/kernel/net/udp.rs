@@ -52,7 +52,8 @@ pub enum Family {
 ///
 /// The stack has found its lengths and checksums right. The checksum of UDP may have been missing.
 pub struct Packet<'a> {
-    /// The payload of UDP; the headers are in front ([`SkBuff::headers`](crate::skb::SkBuff::headers)).
+    /// The payload of UDP; the headers are in front
+    /// ([`SkBuff::headers`](crate::skb::SkBuff::headers)).
     pub skb: OwnedSkBuff,
     /// The fields of the headers.
     pub headers: UdpHeaders,
@@ -85,8 +86,8 @@ impl Port {
     /// The namespace that the port is of, unless that one is on its way out. Any context.
     #[inline]
     pub fn namespace(&self) -> Option<HeldNamespace> {
-        // SAFETY: The socket is valid by the type invariants, and so is its namespace, for which it has a
-        // lease.
+        // SAFETY: The socket is valid by the type invariants, and so is its namespace, for which it
+        // has a lease.
         unsafe { Namespace::from_raw(bindings::sock_net(self.0.get())) }.try_hold()
     }
 
@@ -98,8 +99,8 @@ impl Port {
     }
 
     /// Sends a packet, which begins with its IP header, by a route. Any context; RCU need not be
-    /// locked. See [`UdpHeaders::write`] for the headers. Until it is gone, its memory is charged to
-    /// `charged`.
+    /// locked. See [`UdpHeaders::write`] for the headers. Until it is gone, its memory is charged
+    /// to `charged`.
     ///
     /// The stack fills in the length of the packet as it is, and the checksum of an IPv4 header; it
     /// sends as for any socket, through filters and the queueing discipline of the device.
@@ -131,8 +132,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send), for all of the list; of which some may have left all the same, if
-    /// the device has no queue.
+    /// Those of [`send`](Self::send), for all of the list; of which some may have left all the
+    /// same, if the device has no queue.
     #[inline]
     pub fn send_list(
         &self,
@@ -183,8 +184,8 @@ pub trait Receive: Send + Sync + 'static {
 
 /// A port of a namespace, by one version of IP, at all addresses.
 ///
-/// Dropping it waits until nobody receives from the port any more (for a grace period of RCU), and frees it;
-/// process context. Packets that were sent may still be on their way: no code of ours is
+/// Dropping it waits until nobody receives from the port any more (for a grace period of RCU), and
+/// frees it; process context. Packets that were sent may still be on their way: no code of ours is
 /// reached from them. The namespace is not held, and its end waits for the socket: keep it in
 /// [`pernet`](crate::pernet) data.
 ///
@@ -208,8 +209,8 @@ pub trait Receive: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `sk` is the socket of the port, which we own, in the namespace of `_lease`. Its user data is that of
-/// `receiver`.
+/// `sk` is the socket of the port, which we own, in the namespace of `_lease`. Its user data is
+/// that of `receiver`.
 pub struct UdpSocket<R: Receive> {
     sk: NonNull<bindings::sock>,
     receiver: NonNull<c_void>,
@@ -286,8 +287,8 @@ impl<R: Receive> UdpSocket<R> {
         if user_data.is_null() || device.is_null() {
             return 0;
         }
-        // SAFETY: The user data is a foreign `Arc<R>`, which is taken back only after a grace period
-        // of RCU.
+        // SAFETY: The user data is a foreign `Arc<R>`, which is taken back only after a grace
+        // period of RCU.
         let receiver = unsafe { <Arc<R> as ForeignOwnable>::borrow(user_data) };
         // SAFETY: RCU keeps the device.
         let device = unsafe { NetDevice::from_raw(device) };
@@ -324,10 +325,10 @@ impl<R: Receive> Drop for UdpSocket<R> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, the socket is ours, and nobody else releases it.
         //
-        // `udp_tunnel_sock_release` does not wait for receivers. One that still runs may send from the socket, whose
-        // last reference the release gives up: RCU keeps its memory, but a packet must not be charged to it any more.
-        // So receivers end first. All that had seen the user data are gone then, and the reference that it stood for is
-        // ours again.
+        // `udp_tunnel_sock_release` does not wait for receivers. One that still runs may send from
+        // the socket, whose last reference the release gives up: RCU keeps its memory, but a packet
+        // must not be charged to it any more. So receivers end first. All that had seen the user
+        // data are gone then, and the reference that it stood for is ours again.
         unsafe {
             bindings::udp_sock_stop(self.sk.as_ptr());
             bindings::udp_tunnel_sock_release(self.sk.as_ptr());

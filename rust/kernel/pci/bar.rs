@@ -17,8 +17,8 @@ use crate::bindings;
 ///
 /// # Invariants
 ///
-/// The BAR is requested and mapped, from `start` on and at least as long as the `Bar` says. The function
-/// is bound.
+/// The BAR is requested and mapped, from `start` on and at least as long as the `Bar` says. The
+/// function is bound.
 struct Mapping {
     function: ARef<pci::Device>,
     index: c_int,
@@ -41,7 +41,8 @@ impl Drop for Mapping {
     }
 }
 
-/// The registers in a BAR of a function, of 32 bits each, until this is dropped or the function is unbound.
+/// The registers in a BAR of a function, of 32 bits each, until this is dropped or the function is
+/// unbound.
 ///
 /// Reads and writes are for any context. A function that has gone answers all ones.
 pub struct Bar {
@@ -54,8 +55,8 @@ impl Bar {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there are not so many, `EINVAL` if there is no such BAR, `EBUSY` if somebody has it;
-    /// `ENOMEM`.
+    /// `ENODEV` if there are not so many, `EINVAL` if there is no such BAR, `EBUSY` if somebody has
+    /// it; `ENOMEM`.
     pub fn map(
         function: &pci::Device<Bound>,
         index: u32,
@@ -66,18 +67,21 @@ impl Bar {
             return Err(ENODEV);
         }
         let (raw, index) = (as_raw(function), index as c_int);
-        // SAFETY: The function is bound, so it is valid. It has a BAR of this index, for `resource_len()` found its length.
+        // SAFETY: The function is bound, so it is valid. It has a BAR of this index, for
+        // `resource_len()` found its length.
         if unsafe { bindings::pci_request_region(raw, index, name.as_char_ptr()) } != 0 {
             return Err(EBUSY);
         }
-        // SAFETY: The function is valid as long as it is bound, and the region of this BAR was requested just before.
+        // SAFETY: The function is valid as long as it is bound, and the region of this BAR was
+        // requested just before.
         let start = unsafe { bindings::pci_iomap(raw, index, 0) };
         if start.is_null() {
             // SAFETY: The region was requested above, and without a mapping nobody uses it.
             unsafe { bindings::pci_release_region(raw, index) };
             return Err(ENOMEM);
         }
-        // INVARIANT: The region is requested and mapped. `Devres` drops it before the function is unbound, and so does an error.
+        // INVARIANT: The region is requested and mapped. `Devres` drops it before the function is
+        // unbound, and so does an error.
         let mapping = Mapping {
             function: function.into(),
             index,

@@ -21,8 +21,8 @@ use crate::bindings;
 
 /// The handler of a function's vectors.
 pub trait Handler: Send + Sync + 'static {
-    /// The vector of this index has fired. Interrupts are off; on PREEMPT_RT a thread calls. Calls for one vector follow each
-    /// other, those for several may be at the same time.
+    /// The vector of this index has fired. Interrupts are off; on PREEMPT_RT a thread calls. Calls
+    /// for one vector follow each other, those for several may be at the same time.
     fn handle(&self, vector: u32);
 }
 
@@ -39,8 +39,8 @@ struct Line<H> {
 ///
 /// # Invariants
 ///
-/// The function is bound, and has vectors for all `lines`, of which the first `requested` are requested
-/// with their places as cookies: these stay where they are.
+/// The function is bound, and has vectors for all `lines`, of which the first `requested` are
+/// requested with their places as cookies: these stay where they are.
 struct Lines<H: Handler> {
     function: ARef<pci::Device>,
     lines: KVec<Line<H>>,
@@ -72,7 +72,8 @@ impl<H: Handler> Lines<H> {
     ///
     /// `cookie` is that of a vector that is requested.
     unsafe extern "C" fn call(cookie: *mut c_void) {
-        // SAFETY: By the requirements of this function. Lines do not change once they are requested.
+        // SAFETY: By the requirements of this function. Lines do not change once they are
+        // requested.
         let line = unsafe { &*cookie.cast::<Line<H>>() };
         line.handler.handle(line.vector);
     }
@@ -92,16 +93,16 @@ impl<H: Handler> Drop for Lines<H> {
     }
 }
 
-/// The vectors of a function, those of MSI-X if it has any, else of MSI, until this is dropped or the function is unbound: then no handler is
-/// running any more.
+/// The vectors of a function, those of MSI-X if it has any, else of MSI, until this is dropped or
+/// the function is unbound: then no handler is running any more.
 pub struct Interrupts<H: Handler> {
     _lines: Devres<Lines<H>>,
     count: u32,
 }
 
 impl<H: Handler> Interrupts<H> {
-    /// Takes 1 to `max` vectors, as many as there are. `make` gets the number and makes the handler of
-    /// all of them; none has fired yet.
+    /// Takes 1 to `max` vectors, as many as there are. `make` gets the number and makes the handler
+    /// of all of them; none has fired yet.
     ///
     /// # Errors
     ///
@@ -123,8 +124,8 @@ impl<H: Handler> Interrupts<H> {
         };
         to_result(count)?;
         let count = count as u32;
-        // INVARIANT: The function has vectors, and none is requested. `Devres` drops this before the function is
-        // unbound, and so does an error.
+        // INVARIANT: The function has vectors, and none is requested. `Devres` drops this before
+        // the function is unbound, and so does an error.
         let mut lines = Lines {
             function: function.into(),
             lines: KVec::new(),
@@ -141,8 +142,9 @@ impl<H: Handler> Interrupts<H> {
         }
         for vector in 0..count {
             let (irq, cookie) = (lines.irq(vector)?, lines.cookie(vector));
-            // SAFETY: The vector is the function's, and nobody has requested it. The cookie begins with
-            // the function to be called, and stays in place, with the handler, until `Lines` is dropped.
+            // SAFETY: The vector is the function's, and nobody has requested it. The cookie begins
+            // with the function to be called, and stays in place, with the handler, until `Lines`
+            // is dropped.
             to_result(unsafe { bindings::request_own_irq(irq, name.as_char_ptr(), cookie) })?;
             // INVARIANT: As just done.
             lines.requested += 1;

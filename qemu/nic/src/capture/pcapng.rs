@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The blocks of a pcapng file that a capture needs (draft-ietf-opsawg-pcapng): a section, its interfaces, packets, and
-//! what was lost at each interface. Numbers are in this machine's byte order, of which the section header tells readers.
+//! The blocks of a pcapng file that a capture needs (draft-ietf-opsawg-pcapng): a section, its
+//! interfaces, packets, and what was lost at each interface. Numbers are in this machine's byte
+//! order, of which the section header tells readers.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -22,13 +23,15 @@ const ETHERNET: u16 = 1;
 
 /// Options of the section header: the program.
 const USERAPPL: u16 = 4;
-/// Options of an interface: its name, its Ethernet address, and the unit of its times as a negative power of ten.
+/// Options of an interface: its name, its Ethernet address, and the unit of its times as a negative
+/// power of ten.
 const IF_NAME: u16 = 2;
 /// See [`IF_NAME`].
 const IF_MACADDR: u16 = 6;
 /// See [`IF_NAME`].
 const IF_TSRESOL: u16 = 9;
-/// Options of an interface's statistics: frames that have come, and of these those that are not in the file.
+/// Options of an interface's statistics: frames that have come, and of these those that are not in
+/// the file.
 const ISB_IFRECV: u16 = 4;
 /// See [`ISB_IFRECV`].
 const ISB_IFDROP: u16 = 5;
@@ -141,7 +144,8 @@ pub fn packet(interface: u32, time: Duration, frame: &[u8], to: &mut impl Write)
         .write(ENHANCED_PACKET, to)
 }
 
-/// Writes how many frames have come by an interface until `time`, and how many of these are not in the file.
+/// Writes how many frames have come by an interface until `time`, and how many of these are not in
+/// the file.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A capture that runs. The switch hands frames over by a queue that has an end, and goes on whatever becomes of them. A
-//! thread writes them. A frame that finds the queue full is lost to the file, and counted.
+//! A capture that runs. The switch hands frames over by a queue that has an end, and goes on
+//! whatever becomes of them. A thread writes them. A frame that finds the queue full is lost to the
+//! file, and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -71,8 +72,8 @@ impl Recorder {
         }
     }
 
-    /// Whether queue pairs of this process are to send packets to each other, so that the file has these. None are wanted
-    /// once the file takes no more.
+    /// Whether queue pairs of this process are to send packets to each other, so that the file has
+    /// these. None are wanted once the file takes no more.
     pub fn is_wire_only(&self) -> bool {
         self.wire_only && !self.shared.ended.load(Ordering::Relaxed)
     }
@@ -103,8 +104,8 @@ impl Writer {
     }
 }
 
-/// Opens a file for a capture, and writes what is in front of the frames. Of a pipe it waits neither for a reader nor for
-/// space.
+/// Opens a file for a capture, and writes what is in front of the frames. Of a pipe it waits
+/// neither for a reader nor for space.
 fn create(path: &Path, interfaces: &[Interface]) -> io::Result<BufWriter<File>> {
     let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();

@@ -54,8 +54,8 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
     })
 }
 
-/// The bytes of memory that a command has registered: none if the region is all that the guest has, or is for
-/// requests to register.
+/// The bytes of memory that a command has registered: none if the region is all that the guest has,
+/// or is for requests to register.
 fn length(memory: &Memory<Nic>) -> u64 {
     match memory.region.flags() & (mr_flag::ALL | mr_flag::FAST) {
         0 => memory.length,

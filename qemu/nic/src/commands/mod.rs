@@ -22,13 +22,14 @@ use crate::memory::Access;
 /// The version of the layouts.
 const VERSION: u16 = 1;
 
-/// Executes the command in the command area at `address`, which the tag names. Returns whether there is a response: not
-/// where the area cannot be reached.
+/// Executes the command in the command area at `address`, which the tag names. Returns whether
+/// there is a response: not where the area cannot be reached.
 ///
 /// `refused` is why the function executes nothing at present.
 pub(crate) fn execute(guest: &mut Guest, address: u64, tag: u32, refused: Option<Errno>) -> bool {
     const SIZE: u64 = COMMAND_AREA_SIZE as u64;
-    // A function that was reset has none: a driver that does not know of the reset must not find its memory written.
+    // A function that was reset has none: a driver that does not know of the reset must not find
+    // its memory written.
     if address == 0 || address % SIZE != 0 {
         return false;
     }

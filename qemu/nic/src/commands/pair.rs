@@ -29,7 +29,8 @@ const WITHOUT_GAP: u32 = (mask::DEST_QPN << 1) - 1;
 /// Those that an answer has, but for `AV`.
 const ANSWERED: u32 = WITHOUT_GAP & !(mask::AV | mask::ALT_PATH | mask::PATH_MIG_STATE);
 
-/// The slots of the driver's addresses: where they begin and how many there are, if the buffer has them.
+/// The slots of the driver's addresses: where they begin and how many there are, if the buffer has
+/// them.
 fn destinations(asked: &CreateQp, pages: &Pages) -> Result<(u32, u32), Errno> {
     let (offset, depth) = (asked.destinations.get(), asked.sq.depth.get());
     if offset == NONE {

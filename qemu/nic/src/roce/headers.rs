@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The headers of packets that are sent: those that soft's sockets make (`soft/net/path.rs`), and that of Ethernet.
+//! The headers of packets that are sent: those that soft's sockets make (`soft/net/path.rs`), and
+//! that of Ethernet.
 
 use ferrule_engine::packet::ip::{ipv4, IpHeader, IPV4_LEN, IPV6_LEN, UDP_LEN};
 use ferrule_engine::packet::PORT;
@@ -18,8 +19,9 @@ const FLOW_LABEL: u32 = 0xf_ffff;
 /// The most bytes that headers take.
 pub const MOST: usize = HEADER + IPV6_LEN + UDP_LEN;
 
-/// The port to send from, by the flow label, or by the queue pairs' numbers where there is none, so that the network can
-/// spread connections (IBA volume 1, A17.9.3). All of Linux's drivers compute it in this way.
+/// The port to send from, by the flow label, or by the queue pairs' numbers where there is none, so
+/// that the network can spread connections (IBA volume 1, A17.9.3). All of Linux's drivers compute
+/// it in this way.
 pub fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
     let label = match flow_label {
         0 => {
@@ -79,8 +81,8 @@ pub struct Places {
 }
 
 impl Headers {
-    /// The headers of packets from one queue pair to another; `qpn` and `peer` are their numbers, 0 where they are not
-    /// known. `None` if the addresses are of two families.
+    /// The headers of packets from one queue pair to another; `qpn` and `peer` are their numbers, 0
+    /// where they are not known. `None` if the addresses are of two families.
     pub fn new(way: &Way, qpn: u32, peer: u32) -> Option<Self> {
         let ends = match (ipv4(&way.sgid), ipv4(&way.dgid)) {
             (Some(source), Some(target)) => Ends::V4(source, target),
@@ -101,7 +103,8 @@ impl Headers {
         })
     }
 
-    /// The same way, for packets that are marked where they meet congestion instead of dropped: ECT(0) of RFC 3168.
+    /// The same way, for packets that are marked where they meet congestion instead of dropped:
+    /// ECT(0) of RFC 3168.
     #[must_use]
     pub fn with_ecn(mut self) -> Self {
         self.traffic_class = self.traffic_class & !3 | 2;
@@ -113,7 +116,8 @@ impl Headers {
         &self.destination
     }
 
-    /// Writes the headers of a packet of `length` bytes behind `to`, which is empty. `None` if they are too many.
+    /// Writes the headers of a packet of `length` bytes behind `to`, which is empty. `None` if they
+    /// are too many.
     pub fn write(&self, length: usize, to: &mut Vec<u8>) -> Option<Places> {
         let udp = u16::try_from(length.checked_add(UDP_LEN)?).ok()?;
         udp.checked_add(IPV4_LEN as u16)?;
@@ -139,7 +143,8 @@ impl Headers {
         to.extend(self.source_port.to_be_bytes());
         to.extend(PORT.to_be_bytes());
         to.extend(udp.to_be_bytes());
-        // None, as tunnels that protect their packets by themselves may have it, for IPv6 by RFC 6935 and RFC 6936.
+        // None, as tunnels that protect their packets by themselves may have it, for IPv6 by RFC
+        // 6935 and RFC 6936.
         to.extend([0, 0]);
         Some(Places {
             udp: begin,

@@ -58,9 +58,11 @@ pub struct Layout {
     end: usize,
 }
 
-/// Looks at a frame: the address that it goes to, and the packet, if it is one for the port of RoCEv2.
+/// Looks at a frame: the address that it goes to, and the packet, if it is one for the port of
+/// RoCEv2.
 ///
-/// Frames with a VLAN tag are none, nor are the later fragments of a datagram, since the first alone tells the port.
+/// Frames with a VLAN tag are none, nor are the later fragments of a datagram, since the first
+/// alone tells the port.
 pub fn parse(frame: &[u8]) -> Option<(Gid, Result<Layout, Bad>)> {
     let (ethernet, ip) = frame.split_at_checked(HEADER)?;
     let kind = ethernet.last_chunk().copied().map(u16::from_be_bytes)?;
@@ -121,13 +123,15 @@ fn parse_ipv6(ip: &[u8]) -> Option<(Gid, Result<Layout, Bad>)> {
     Some((*target, judge(udp, IPV6_LEN, payload, addresses)))
 }
 
-/// Judges what follows an IP header that tells of so many bytes of payload. `addresses` is the sum of both.
+/// Judges what follows an IP header that tells of so many bytes of payload. `addresses` is the sum
+/// of both.
 fn judge(udp: &[u8], ip: usize, payload: usize, addresses: Sum) -> Result<Layout, Bad> {
     let datagram = udp.get(..payload).ok_or(Bad::Length)?;
     if !(UDP_LEN.saturating_add(icrc::LENGTH)..=LONGEST).contains(&payload) {
         return Err(Bad::Length);
     }
-    // Linux takes a datagram that is shorter than its packet. The invariant CRC would then not be at the end of either.
+    // Linux takes a datagram that is shorter than its packet. The invariant CRC would then not be
+    // at the end of either.
     let length = word(datagram, 4).ok_or(Bad::UdpLength)?;
     if usize::from(length) != payload {
         return Err(Bad::UdpLength);
@@ -162,7 +166,8 @@ impl Received {
         }
     }
 
-    /// The same packet to be kept, without what pads its frame: that may be many times as long as any packet.
+    /// The same packet to be kept, without what pads its frame: that may be many times as long as
+    /// any packet.
     pub fn kept(&self) -> Self {
         let trimmed = match self.frame.bytes().get(..self.layout.end) {
             Some(packet) if packet.len() < self.frame.bytes().len() => Frame::new(packet.to_vec()),

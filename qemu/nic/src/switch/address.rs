@@ -29,8 +29,8 @@ pub enum Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// An IP address with a port, or a path. Frames are neither encrypted nor authenticated, so TCP is for this machine
-    /// alone: the file system decides who can connect to a Unix socket.
+    /// An IP address with a port, or a path. Frames are neither encrypted nor authenticated, so TCP
+    /// is for this machine alone: the file system decides who can connect to a Unix socket.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => Ok(Address::Tcp(address)),

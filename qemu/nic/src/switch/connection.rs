@@ -79,7 +79,8 @@ impl Connection {
         }
     }
 
-    /// Reads what there is, up to a limit, into `scratch`, and hands over the bytes of each frame that is complete.
+    /// Reads what there is, up to a limit, into `scratch`, and hands over the bytes of each frame
+    /// that is complete.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An endpoint of a port: a stream, to a peer that connects or is connected to, once more when it has ended; or a TAP
-//! device.
+//! An endpoint of a port: a stream, to a peer that connects or is connected to, once more when it
+//! has ended; or a TAP device.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ const FIRST: Duration = Duration::from_millis(50);
 /// See [`FIRST`].
 const LAST: Duration = Duration::from_secs(2);
 
-/// How long nobody is taken after a try that failed, as without a file descriptor: the peer goes on waiting, so poll(2)
-/// would return at once.
+/// How long nobody is taken after a try that failed, as without a file descriptor: the peer goes on
+/// waiting, so poll(2) would return at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How peers come.

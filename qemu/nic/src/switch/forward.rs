@@ -2,9 +2,10 @@
 
 //! The switch: which frame goes to which port. Nothing here does I/O.
 //!
-//! Each guest has a port, of the guest's own number, and the links have those behind. A frame to a guest is for the
-//! engine, if it is a packet of RoCEv2 to an address of the guest's function, and for its network device if not. A
-//! packet to a group is for the engine and for all network devices.
+//! Each guest has a port, of the guest's own number, and the links have those behind. A frame to a
+//! guest is for the engine, if it is a packet of RoCEv2 to an address of the guest's function, and
+//! for its network device if not. A packet to a group is for the engine and for all network
+//! devices.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -67,8 +68,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Adds a port, and answers its number. `mac` is the address of a guest's network device and function;
-    /// `has_stream`: others can be reached by this port.
+    /// Adds a port, and answers its number. `mac` is the address of a guest's network device and
+    /// function; `has_stream`: others can be reached by this port.
     pub fn add(&mut self, mac: Option<Mac>, has_stream: bool) -> usize {
         let number = self.ports.len();
         if let Some(mac) = mac {
@@ -87,7 +88,8 @@ impl Switch {
         self.ports.len()
     }
 
-    /// The address of a guest's function, if there is another port than its own, which can lead to a peer.
+    /// The address of a guest's function, if there is another port than its own, which can lead to
+    /// a peer.
     pub fn source(&self, from: usize) -> Option<Mac> {
         let mut others = self.ports.iter().enumerate();
         let leads_out = others.any(|(number, port)| number != from && port.has_stream);
@@ -111,8 +113,8 @@ impl Switch {
         }
     }
 
-    /// The peer at a port's stream has stopped reading, or reads again. Frames that wait for a peer that has stopped
-    /// are dropped, so that nobody waits for it.
+    /// The peer at a port's stream has stopped reading, or reads again. Frames that wait for a peer
+    /// that has stopped are dropped, so that nobody waits for it.
     pub fn set_stalled(&mut self, port: usize, stalled: bool) {
         if let Some(port) = self.ports.get_mut(port) {
             port.stalled = stalled;
@@ -143,7 +145,8 @@ impl Switch {
         recorder.map_or((0, 0), |recorder| recorder.counts(port))
     }
 
-    /// Counters of frames: those from a port's peer, and the number that was dropped on the way there.
+    /// Counters of frames: those from a port's peer, and the number that was dropped on the way
+    /// there.
     pub fn counters(&self, port: usize) -> (Counters, u64) {
         let port = self.ports.get(port);
         port.map_or_else(Default::default, |port| {
@@ -156,7 +159,8 @@ impl Switch {
         &self.bad
     }
 
-    /// Takes a frame that has come by a port's stream. Returns the packet, if it is one for the engine.
+    /// Takes a frame that has come by a port's stream. Returns the packet, if it is one for the
+    /// engine.
     pub fn input(&mut self, from: usize, bytes: Vec<u8>, now: Instant) -> Option<Received> {
         let port = self.ports.get_mut(from)?;
         let counters = &mut port.counters;
@@ -175,8 +179,9 @@ impl Switch {
         self.forward(from, &frame, Origin::Stream)
     }
 
-    /// Whether the queue of the port for this address takes a frame of the engine's. A frame for several ports is
-    /// always accepted, and may get lost at some. `inbox`: whether the engine's inbox takes a packet.
+    /// Whether the queue of the port for this address takes a frame of the engine's. A frame for
+    /// several ports is always accepted, and may get lost at some. `inbox`: whether the engine's
+    /// inbox takes a packet.
     pub fn accepts(&self, from: usize, to: &Mac, inbox: impl FnOnce() -> bool) -> bool {
         let Some(target) = self.table.port(to) else {
             return true;
@@ -187,8 +192,8 @@ impl Switch {
         })
     }
 
-    /// Takes a frame of the engine's, for the guest of this port. Returns the packet, if it is one for a guest of this
-    /// process.
+    /// Takes a frame of the engine's, for the guest of this port. Returns the packet, if it is one
+    /// for a guest of this process.
     pub fn send(&mut self, from: usize, frame: &Frame) -> Option<Received> {
         if let Some(recorder) = &self.recorder {
             recorder.record(from, frame);
@@ -238,8 +243,8 @@ impl Switch {
         }
     }
 
-    /// The packet for the engine in a frame, if there is one to an address that `is_own` and it is good. One that is not
-    /// is counted.
+    /// The packet for the engine in a frame, if there is one to an address that `is_own` and it is
+    /// good. One that is not is counted.
     fn packet(
         &mut self,
         frame: &Frame,

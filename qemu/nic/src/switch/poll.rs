@@ -2,9 +2,10 @@
 
 //! The thread that serves the streams of all ports.
 //!
-//! One thread, since what it does for a frame is short and never waits: sockets do not block, a peer that has much to
-//! say is read a piece at a time, and frames that a peer does not take wait in a bounded queue of its own. A thread for
-//! each port would hand each frame from one to another, and need two for each port, one of which waits in a write.
+//! One thread, since what it does for a frame is short and never waits: sockets do not block, a
+//! peer that has much to say is read a piece at a time, and frames that a peer does not take wait
+//! in a bounded queue of its own. A thread for each port would hand each frame from one to another,
+//! and need two for each port, one of which waits in a write.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +30,8 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Starts it. `arrived` is called when packets have come for the engine and there were none before.
+    /// Starts it. `arrived` is called when packets have come for the engine and there were none
+    /// before.
     ///
     /// # Errors
     ///

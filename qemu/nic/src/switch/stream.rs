@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames in a stream of bytes, as QEMU's `-netdev stream` has them: the length of each, in four bytes of which the
-//! highest is first, and the frame. Nothing here does I/O.
+//! Frames in a stream of bytes, as QEMU's `-netdev stream` has them: the length of each, in four
+//! bytes of which the highest is first, and the frame. Nothing here does I/O.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -31,8 +31,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Takes what was read, and calls `each` with the bytes of each frame that is complete: no more than [`MOST`],
-    /// and maybe too few.
+    /// Takes what was read, and calls `each` with the bytes of each frame that is complete: no more
+    /// than [`MOST`], and maybe too few.
     ///
     /// # Errors
     ///

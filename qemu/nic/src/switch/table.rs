@@ -2,8 +2,9 @@
 
 //! The port behind which each Ethernet address was seen.
 //!
-//! An address that the user has given to a guest stays at that guest's port: nobody else can send from it, nor get what is
-//! sent to it. Others are learned. Each port has a bounded share, so that no peer can displace what others need.
+//! An address that the user has given to a guest stays at that guest's port: nobody else can send
+//! from it, nor get what is sent to it. Others are learned. Each port has a bounded share, so that
+//! no peer can displace what others need.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -174,7 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// However many addresses a peer claims, it has no more than its share, and the counts are right.
+        /// However many addresses a peer claims, it has no more than its share, and the counts are
+        /// right.
         #[test]
         fn shares_are_bounded(steps in prop::collection::vec((0u16..700, 0usize..3, 0u64..20), 1..2000)) {
             let mut now = Instant::now();

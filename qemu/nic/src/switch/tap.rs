@@ -65,12 +65,13 @@ struct Request {
     rest: [u8; 22],
 }
 
-/// Opens the device of this name, and makes it if there is none, which takes `CAP_NET_ADMIN`. One that was made goes when
-/// it is closed.
+/// Opens the device of this name, and makes it if there is none, which takes `CAP_NET_ADMIN`. One
+/// that was made goes when it is closed.
 ///
 /// # Errors
 ///
-/// One line for a person: the device is not there, not this user's, no TAP, or another process has it.
+/// One line for a person: the device is not there, not this user's, no TAP, or another process has
+/// it.
 pub fn open_tap(name: &Name) -> Result<OwnedFd, String> {
     let told = |what: &str| format!("{name}: {what}");
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -91,8 +92,9 @@ pub fn open_tap(name: &Name) -> Result<OwnedFd, String> {
         .iter_mut()
         .zip(name.0.bytes())
         .for_each(|(to, byte)| *to = byte);
-    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which has 40 bytes on each architecture of Linux with 64
-    // bits; `Request` has as many, as the assertion below says, and is this call's alone.
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which has 40 bytes on each
+    // architecture of Linux with 64 bits; `Request` has as many, as the assertion below says, and
+    // is this call's alone.
     let done = unsafe { ioctl(&file, Updater::<TUNSETIFF, Request>::new(&mut request)) };
     done.map_err(|errno| match errno {
         Errno::PERM if exists(name) => told("the device is another user's"),
@@ -103,7 +105,8 @@ pub fn open_tap(name: &Name) -> Result<OwnedFd, String> {
         Errno::INVAL => told("the device is no TAP with one queue"),
         errno => told(&errno.to_string()),
     })?;
-    // An earlier owner of a persistent device may have let the kernel leave checksums and segmentation to it.
+    // An earlier owner of a persistent device may have let the kernel leave checksums and
+    // segmentation to it.
     // SAFETY: TUNSETOFFLOAD takes its argument as a number, not as an address.
     let done = unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(0)) };
     done.map_err(|errno| told(&errno.to_string()))?;

@@ -57,7 +57,8 @@ pub struct Memory {
     canaries: RefCell<Vec<u64>>,
 }
 
-/// Pages of a guest's memory, one after the other, with a page of canaries before and behind each piece.
+/// Pages of a guest's memory, one after the other, with a page of canaries before and behind each
+/// piece.
 #[derive(Clone)]
 pub struct Area {
     bytes: Arc<Mapping>,
@@ -325,7 +326,8 @@ impl Guest {
         self.client.read32(0, register as u64)
     }
 
-    /// Writes bytes as a command, rings, and returns what the response says: the error number, or the body.
+    /// Writes bytes as a command, rings, and returns what the response says: the error number, or
+    /// the body.
     pub fn raw(&mut self, command: &[u8], tag: u32) -> Option<Result<Vec<u8>, u32>> {
         assert!(self.memory.bytes.write(self.command, command));
         self.write(register::COMMAND, tag);
@@ -433,7 +435,8 @@ impl Guest {
         self.create(opcode::REG_MR, &reg).unwrap()
     }
 
-    /// The command's operands to register all of an area, whose first byte has the address [`IOVA`].
+    /// The command's operands to register all of an area, whose first byte has the address
+    /// [`IOVA`].
     pub fn region(&self, pd: u32, area: &Area, access: u32) -> RegMr {
         RegMr {
             pd: pd.into(),

@@ -248,7 +248,8 @@ impl Guest {
             .unwrap();
     }
 
-    /// Rings the doorbell of a queue pair, and kicks if that has to be and nobody has since the device sleeps.
+    /// Rings the doorbell of a queue pair, and kicks if that has to be and nobody has since the
+    /// device sleeps.
     pub fn ring(&mut self, qp: &Qp) {
         if qp.context.ring(qp.doorbell) {
             qp.context.status.store(0, 0);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The peers of a switch send frames, as told by a string of bytes, and the same rules hold whatever these are.
+//! The peers of a switch send frames, as told by a string of bytes, and the same rules hold
+//! whatever these are.
 //!
-//! The string is a row of pieces: a byte that tells the port, one for the length, and so many bytes of that port's stream.
-//! No socket is involved: the switch takes frames, and their stream is a state machine of its own.
+//! The string is a row of pieces: a byte that tells the port, one for the length, and so many bytes
+//! of that port's stream. No socket is involved: the switch takes frames, and their stream is a
+//! state machine of its own.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A client sends messages, as told by a string of bytes, and the same rules hold whatever these are.
+//! A client sends messages, as told by a string of bytes, and the same rules hold whatever these
+//! are.
 //!
-//! `tests/random.rs` runs this with random bytes, and `fuzz/` lets a fuzzer look for bytes that reach
-//! further. No socket is involved: [`Session`] takes bytes and files.
+//! `tests/random.rs` runs this with random bytes, and `fuzz/` lets a fuzzer look for bytes that
+//! reach further. No socket is involved: [`Session`] takes bytes and files.
 
 #[allow(dead_code)] // The target of sessions has no use for it.
 pub mod frames;
@@ -44,11 +45,13 @@ fn file(kind: u8) -> OwnedFd {
     FILES.with(|files| files[usize::from(kind % 4)].try_clone().unwrap())
 }
 
-/// The command by which a script writes to the good file, as the guest does: its body begins with an offset of 4 bytes.
+/// The command by which a script writes to the good file, as the guest does: its body begins with
+/// an offset of 4 bytes.
 const STORE: u8 = 0xfe;
 
-/// One message of the script: a byte that tells the command, one for flags and files, one for the length
-/// of the body; then the body, whose 8-byte words are often made such that they mean something.
+/// One message of the script: a byte that tells the command, one for flags and files, one for the
+/// length of the body; then the body, whose 8-byte words are often made such that they mean
+/// something.
 fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut next = || {
         let (first, rest) = script.split_first()?;
@@ -167,7 +170,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         line(8, 9, &words(&[20, 0x24, 2, 3, 1])),
         line(8, 0, &words(&[20, 0x21, 2, 0, 0])),
         line(9, 0, &words(&[0, 0, 7, 256])),
-        // Bus master; the address, and the memory check; a vector; a reset by register and by capability.
+        // Bus master; the address, and the memory check; a vector; a reset by register and by
+        // capability.
         line(10, 0, &words(&[4, 0, 7, 4, 6])),
         line(10, 0, &words(&[0x20, 0, 0, 8, 0x10000, 0])),
         line(10, 0, &words(&[0x30, 0, 0, 4, 1])),
@@ -200,8 +204,8 @@ fn poke(register: usize, value: u32) -> Vec<u8> {
     line(10, 0, &body.concat())
 }
 
-/// The first messages: memory at its own offsets, bus master, the memory check by the nonce 0, and a page list of pages
-/// 1 to 14, without page 8.
+/// The first messages: memory at its own offsets, bus master, the memory check by the nonce 0, and
+/// a page list of pages 1 to 14, without page 8.
 fn begin() -> Vec<u8> {
     let words =
         |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_ne_bytes()).collect() };
@@ -223,7 +227,8 @@ fn begin() -> Vec<u8> {
 /// Where the seeds have their page list.
 const LIST: u32 = 0x8000;
 
-/// Scripts of commands, each with objects that it needs made before. Numbers begin with 0, and keys are random.
+/// Scripts of commands, each with objects that it needs made before. Numbers begin with 0, and keys
+/// are random.
 pub fn commands() -> Vec<Vec<u8>> {
     let words =
         |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };

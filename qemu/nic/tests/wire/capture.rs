@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Captures: each frame once, by the port at which it comes; and local traffic, where it is asked for.
+//! Captures: each frame once, by the port at which it comes; and local traffic, where it is asked
+//! for.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -64,7 +65,8 @@ fn contents(path: &Path) -> (Vec<Recorded>, Vec<(u64, u64)>) {
     (frames, statistics)
 }
 
-/// Operation code and number of the packet in each frame of an interface, all of which have to be good.
+/// Operation code and number of the packet in each frame of an interface, all of which have to be
+/// good.
 fn packets(frames: &[Recorded], interface: u32) -> Vec<(u8, u32)> {
     let of = frames.iter().filter(|(from, _)| *from == interface);
     let packet = of.map(|(_, frame)| {

@@ -21,7 +21,8 @@ struct Side<'a> {
     qp: Qp,
 }
 
-/// Guest 1 of the first process and guest 3 of the second, connected by addresses that `address` tells.
+/// Guest 1 of the first process and guest 3 of the second, connected by addresses that `address`
+/// tells.
 fn connected([one, two]: &mut [Process; 2], address: fn(u8) -> [u8; 16]) -> (Side<'_>, Side<'_>) {
     sides(&mut one.guests[0], &mut two.guests[0], address)
 }

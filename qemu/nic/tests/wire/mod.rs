@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch, with processes of its own: their guests, the peers at the guests' network devices, and links.
+//! The switch, with processes of its own: their guests, the peers at the guests' network devices,
+//! and links.
 
 mod capture;
 mod link;
@@ -162,7 +163,8 @@ pub fn linked(sockets: &Sockets) -> [Process; 2] {
     processes
 }
 
-/// Sends from the network device of a guest to another peer until a frame arrives: then there is a way.
+/// Sends from the network device of a guest to another peer until a frame arrives: then there is a
+/// way.
 pub fn acquaint(from: &mut Peer, number: u8, to: &mut Peer) {
     let hello = frame([0xff; 6], mac(number), b"hello");
     let short = Some(Duration::from_millis(50));

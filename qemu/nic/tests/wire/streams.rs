@@ -29,7 +29,8 @@ fn frames_pass_unchanged() {
         assert!(a.send(&sent));
         assert_eq!(b.receive().unwrap(), sent);
     }
-    // Too short ones, and those from an address that is another guest's, do not; the connection stays.
+    // Too short ones, and those from an address that is another guest's, do not; the connection
+    // stays.
     assert!(a.send(&[]) && a.send(&[1; 13]) && a.send(&frame(mac(1), mac(2), &[])));
     let tagged = [&mac(2)[..], &mac(1), &[0x81, 0, 0, 5, 8, 0], &[9; 50]].concat();
     assert!(a.send(&tagged));

@@ -46,7 +46,8 @@ const FW_VERSION_LEN: usize = bindings::ETHTOOL_FWVERS_LEN as usize;
 impl Attr {
     /// Copies this to where the core reads it.
     ///
-    /// `is_link` says that the device was made by `rdma link add`: then it is removed in the same way.
+    /// `is_link` says that the device was made by `rdma link add`: then it is removed in the same
+    /// way.
     fn write_to(&self, raw: &mut bindings::ib_device_attr, is_link: bool) {
         /// Most limits are signed before Linux 7.3, though none of them is meant to be negative.
         fn int<T: TryFrom<u32> + Default>(limit: u32) -> T {
@@ -118,8 +119,8 @@ impl Attr {
 ///
 /// # Safety
 ///
-/// `dev` is a device of the driver `D`, `attr` is valid and zeroed, and `udata` is null or belongs to
-/// the call.
+/// `dev` is a device of the driver `D`, `attr` is valid and zeroed, and `udata` is null or belongs
+/// to the call.
 pub(crate) unsafe extern "C" fn query_device<D: Driver>(
     dev: *mut bindings::ib_device,
     attr: *mut bindings::ib_device_attr,
@@ -141,9 +142,10 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
 ///
 /// The RTNL must not be held.
 fn speed<D: Driver>(dev: &Device<D>, netdev: Option<&NetDevice>) -> Result<(u16, u8)> {
-    // 100 Gb/s, as `ib_get_eth_speed` codes them: an adapter's speed, and about that at which a processor copies. By the
-    // speed programs choose whether they copy themselves. For a network device that does not know its own, the function
-    // takes the slowest there is, which such programs avoid, and may say so in the log.
+    // 100 Gb/s, as `ib_get_eth_speed` codes them: an adapter's speed, and about that at which a
+    // processor copies. By the speed programs choose whether they copy themselves. For a network
+    // device that does not know its own, the function takes the slowest there is, which such
+    // programs avoid, and may say so in the log.
     let mut speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
     let mut width = bindings::ib_port_width_IB_WIDTH_4X as u8;
     // SAFETY: Both devices are valid.
@@ -359,9 +361,10 @@ pub(crate) unsafe extern "C" fn del_gid<D: Driver>(
     })
 }
 
-/// `enable_driver`: the device is found from now on, after it is registered and after it has got another namespace (`rdma
-/// dev set`). The notifiers did not find it before, and may have missed the end of its network device, its move to another
-/// namespace or its new MTU, or that it came. Notices come under the RTNL, so this catches up with all of them.
+/// `enable_driver`: the device is found from now on, after it is registered and after it has got
+/// another namespace (`rdma dev set`). The notifiers did not find it before, and may have missed
+/// the end of its network device, its move to another namespace or its new MTU, or that it came.
+/// Notices come under the RTNL, so this catches up with all of them.
 ///
 /// # Safety
 ///
@@ -387,7 +390,8 @@ pub(crate) unsafe extern "C" fn enable_driver<D: Driver>(dev: *mut bindings::ib_
         && D::find_netdev(device).is_some_and(|netdev| Follow::gain(device, &netdev));
     drop(rtnl);
     if gained {
-        // SAFETY: The device is valid and registered, and has such a port. The function takes the RTNL itself.
+        // SAFETY: The device is valid and registered, and has such a port. The function takes the
+        // RTNL itself.
         unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
     }
     0

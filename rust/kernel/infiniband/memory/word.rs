@@ -46,10 +46,10 @@ impl Memory {
         if !word.is_aligned() || len < WORD {
             return Err(EFAULT);
         }
-        // SAFETY: The word is aligned and inside of the extent or page, of which the bytes are there to be
-        // written to, by the type invariants, or may be by the requirements of this function. Other
-        // accesses by this type are such as may race, and so are a program's. Any bytes that they
-        // store are a valid value.
+        // SAFETY: The word is aligned and inside of the extent or page, of which the bytes are
+        // there to be written to, by the type invariants, or may be by the requirements of this
+        // function. Other accesses by this type are such as may race, and so are a program's. Any
+        // bytes that they store are a valid value.
         Ok(unsafe { Atomic::from_ptr(word) })
     }
 
@@ -68,8 +68,8 @@ impl Memory {
         Ok(unsafe { self.word(offset) }?.fetch_add(add, Full))
     }
 
-    /// Replaces the word at `offset`, in CPU order, by `new` if it is `old`, and returns what it was.
-    /// A full barrier.
+    /// Replaces the word at `offset`, in CPU order, by `new` if it is `old`, and returns what it
+    /// was. A full barrier.
     ///
     /// # Errors
     ///

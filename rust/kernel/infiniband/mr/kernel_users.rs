@@ -111,7 +111,8 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function; regions come from `make`.
         let mr = unsafe { &*raw.cast::<Mr<D>>() };
-        // SAFETY: By the requirements of this function, the region is alive, so it is in stage 2 or 3.
+        // SAFETY: By the requirements of this function, the region is alive, so it is in stage 2 or
+        // 3.
         let mapped = unsafe { mr.0.extra() }.as_ref().ok_or(EINVAL)?;
         // SAFETY: A region has a device.
         let has_parent = unsafe { has_parent((*raw).device) };
@@ -125,7 +126,8 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
         // SAFETY: The region is alive, and its page size a power of two.
         let (iova, length, page) =
             unsafe { ((*raw).iova, (*raw).length, u64::from((*raw).page_size)) };
-        // Of the first entry, part may have been mapped: then none is done, and `offset` tells how much.
+        // Of the first entry, part may have been mapped: then none is done, and `offset` tells how
+        // much.
         if done >= 0 && length != 0 {
             mapped.end(iova & page.wrapping_sub(1), length)?;
             if has_parent {
@@ -140,12 +142,12 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// As for [`map_callback`], which leads here; `addr` is the device's address of a page of one of the
-/// entries.
+/// As for [`map_callback`], which leads here; `addr` is the device's address of a page of one of
+/// the entries.
 unsafe extern "C" fn add_page<D: Driver>(raw: *mut bindings::ib_mr, addr: u64) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function, the region is alive and one of `make`, and nobody
-        // changes the size of its pages.
+        // SAFETY: By the requirements of this function, the region is alive and one of `make`, and
+        // nobody changes the size of its pages.
         let (mapped, size) = unsafe { ((*raw.cast::<Mr<D>>()).0.extra(), (*raw).page_size) };
         mapped.as_ref().ok_or(EINVAL)?.add(addr, size)?;
         Ok(0)

@@ -207,7 +207,8 @@ pub fn modify_is_ok(cur: State, next: State, qp_type: Type, mask: AttrMask) -> b
     unsafe { bindings::ib_modify_qp_is_ok(cur.to_raw(), next.to_raw(), qp_type.to_raw(), mask.0) }
 }
 
-/// A change of attributes: `struct ib_qp_attr`. An attribute is there if its bit of the mask is set.
+/// A change of attributes: `struct ib_qp_attr`. An attribute is there if its bit of the mask is
+/// set.
 #[derive(Default)]
 pub struct ModifyAttr<'a> {
     /// The state to change to.

@@ -42,8 +42,8 @@ use crate::{
 ///
 /// # Safety
 ///
-/// `raw` is a pair of a device of the driver `D` in stage 1, `attr` is valid, and `udata` is null or
-/// belongs to the call.
+/// `raw` is a pair of a device of the driver `D` in stage 1, `attr` is valid, and `udata` is null
+/// or belongs to the call.
 pub(crate) unsafe extern "C" fn create<D: Driver>(
     raw: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_init_attr,
@@ -77,7 +77,8 @@ pub(crate) unsafe extern "C" fn create<D: Driver>(
             // SAFETY: The object is in stage 2, which is all that `New` uses.
             qp: unsafe { Qp::from_raw(raw) },
             xrcd: (!attr.xrcd.is_null()).then(|| {
-                // SAFETY: A domain that is named is one of the device, alive, and outlives the pair.
+                // SAFETY: A domain that is named is one of the device, alive, and outlives the
+                // pair.
                 unsafe { Xrcd::from_raw(attr.xrcd) }
             }),
             cap: &mut attr.cap,
@@ -85,8 +86,8 @@ pub(crate) unsafe extern "C" fn create<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Qp::create(&mut new, &init, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
-        // when it has the error.
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the
+        // memory when it has the error.
         unsafe { Object::settle(this, made, |extra| extra.notifier.close()) }?;
         Ok(0)
     })
@@ -105,7 +106,8 @@ pub(crate) unsafe extern "C" fn modify<D: Driver>(
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
-        // The driver has nothing to read, and must not change anything for a request that is refused.
+        // The driver has nothing to read, and must not change anything for a request that is
+        // refused.
         // SAFETY: By the requirements of this function.
         unsafe { no_udata(udata) }?;
         // SAFETY: By the requirements of this function.
@@ -165,7 +167,8 @@ pub(crate) unsafe extern "C" fn query<D: Driver>(
     })
 }
 
-/// Whether programs post to a pair. A target of XRC has no user object, since the core shares it among those that open it.
+/// Whether programs post to a pair. A target of XRC has no user object, since the core shares it
+/// among those that open it.
 fn is_programs<D: Driver>(qp: &Qp<D>) -> bool {
     qp.is_user() || qp.qp_type() == Type::XrcTgt
 }

@@ -34,8 +34,8 @@ use crate::bindings;
 ///
 /// # Invariants
 ///
-/// The buffer is valid; it and its bytes belong to us alone, and it has no pages. Each of its bytes was
-/// written.
+/// The buffer is valid; it and its bytes belong to us alone, and it has no pages. Each of its bytes
+/// was written.
 #[repr(transparent)]
 pub struct NewSkBuff(OwnedSkBuff);
 
@@ -57,8 +57,8 @@ impl NewSkBuff {
         unsafe { bindings::skb_reserve(skb.as_ptr(), headroom as c_int) };
         // INVARIANT: A new buffer belongs to its maker, is in one piece, and has no bytes.
         //
-        // SAFETY: It has just been allocated, with one reference, which is given up here; it has no socket,
-        // no route and no device.
+        // SAFETY: It has just been allocated, with one reference, which is given up here; it has no
+        // socket, no route and no device.
         Ok(NewSkBuff(unsafe { OwnedSkBuff::from_raw(skb) }))
     }
 
@@ -100,9 +100,9 @@ impl NewSkBuff {
             return Err(ENOSPC.into());
         }
         let skb = self.as_raw();
-        // SAFETY: By the type invariants, the buffer is valid and has no pages, so all its bytes are from `data`
-        // on, and behind them is the space that was just asked for. It is ours alone, and lent together with
-        // `self`. Bytes that nobody has written are `MaybeUninit`.
+        // SAFETY: By the type invariants, the buffer is valid and has no pages, so all its bytes
+        // are from `data` on, and behind them is the space that was just asked for. It is ours
+        // alone, and lent together with `self`. Bytes that nobody has written are `MaybeUninit`.
         let spare = unsafe {
             let tail = (*skb).data.add((*skb).len as usize);
             core::slice::from_raw_parts_mut(tail.cast(), len)
@@ -113,8 +113,8 @@ impl NewSkBuff {
         let filled = appender.filled;
         // INVARIANT: By the invariants of `Appender`, these bytes were written.
         //
-        // SAFETY: By the type invariants, the buffer is valid, and there is space for `len` bytes, of which
-        // these are some.
+        // SAFETY: By the type invariants, the buffer is valid, and there is space for `len` bytes,
+        // of which these are some.
         unsafe { bindings::skb_put(self.as_raw(), filled as u32) };
         Ok(())
     }
@@ -131,9 +131,9 @@ impl NewSkBuff {
         }
         // INVARIANT: The bytes that are added are written at once.
         //
-        // SAFETY: By the type invariants, the buffer is valid, and belongs to us alone, so that it overlaps
-        // with nothing that is borrowed. There is space for as many bytes in front, which begin where the
-        // function says.
+        // SAFETY: By the type invariants, the buffer is valid, and belongs to us alone, so that it
+        // overlaps with nothing that is borrowed. There is space for as many bytes in front, which
+        // begin where the function says.
         unsafe {
             let to = bindings::skb_push(self.as_raw(), bytes.len() as u32).cast::<u8>();
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -161,8 +161,9 @@ impl Appender<'_> {
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.append_by(bytes.len(), |to| {
-            // SAFETY: Both have so many bytes, for `append_by` lends as many. Nobody else has a reference to
-            // those at `to`, so they do not overlap. They are written before they are lent as bytes.
+            // SAFETY: Both have so many bytes, for `append_by` lends as many. Nobody else has a
+            // reference to those at `to`, so they do not overlap. They are written before they are
+            // lent as bytes.
             Ok::<_, Error>(unsafe {
                 let at = to.as_mut_ptr().cast::<u8>();
                 at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -176,8 +177,8 @@ impl Appender<'_> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no space for as many, `EINVAL` if `fill` answers other bytes; an error of `fill`.
-    /// None is added then.
+    /// `ENOSPC` if there is no space for as many, `EINVAL` if `fill` answers other bytes; an error
+    /// of `fill`. None is added then.
     #[inline]
     pub fn append_by<E: From<Error>>(
         &mut self,
@@ -191,8 +192,8 @@ impl Appender<'_> {
         if written.as_ptr() != begin || written.len() != len {
             return Err(EINVAL.into());
         }
-        // INVARIANT: A reference to these bytes as bytes exists, which there may not be before they were
-        // written. There are `end` of them, as `get_mut` has found.
+        // INVARIANT: A reference to these bytes as bytes exists, which there may not be before they
+        // were written. There are `end` of them, as `get_mut` has found.
         self.filled = end;
         Ok(())
     }
@@ -200,8 +201,8 @@ impl Appender<'_> {
     /// The bytes that were added so far.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariants, so many bytes are there and were written; they are borrowed with
-        // `self`.
+        // SAFETY: By the type invariants, so many bytes are there and were written; they are
+        // borrowed with `self`.
         unsafe { core::slice::from_raw_parts(self.spare.as_ptr().cast(), self.filled) }
     }
 }

@@ -2,8 +2,8 @@
 
 //! Where datagrams of the kernel's own users go.
 //!
-//! A program's requests name an address handle by its number. Those of a kernel user carry the way itself, which is kept
-//! beside the slot of the request until the device has taken it.
+//! A program's requests name an address handle by its number. Those of a kernel user carry the way
+//! itself, which is kept beside the slot of the request until the device has taken it.
 
 use kernel::{
     prelude::*,
@@ -13,7 +13,8 @@ use kernel_ext::mm::SharedArea;
 
 /// The way of a kernel user's datagrams to their receiver. It is cloned in any context.
 pub(crate) trait Destination: Clone + Send + Sync + 'static {
-    /// Bytes for each slot of the send queue in the area of the queue pair, if the device reads it there.
+    /// Bytes for each slot of the send queue in the area of the queue pair, if the device reads it
+    /// there.
     const SIZE: u32;
 
     /// The destinations of a queue pair.
@@ -22,7 +23,8 @@ pub(crate) trait Destination: Clone + Send + Sync + 'static {
 
 /// The destinations of a queue pair's send requests: one a slot.
 pub(crate) trait Slots<D>: Sized + Send {
-    /// None yet, for `depth` slots. At `offset` in the area is space for [`Destination::SIZE`] bytes each.
+    /// None yet, for `depth` slots. At `offset` in the area is space for [`Destination::SIZE`]
+    /// bytes each.
     fn new(area: &Arc<SharedArea>, offset: u32, depth: u32) -> Result<Self>;
 
     /// Keeps that of a slot. Any context.

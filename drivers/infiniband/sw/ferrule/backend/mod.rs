@@ -2,11 +2,13 @@
 
 //! The interface between the verbs and a backend, and what all backends share.
 //!
-//! To the verbs a backend is the hardware. They know it by two traits alone: [`Backend`] is a device with its place in the
-//! network, [`Commands`] is its command channel, a handle that each object keeps. `soft` implements both with the engine
-//! in the kernel, `nic` by commands of a PCI function. The data channel needs no trait: requests and completions travel
-//! in the rings of `include/uapi/rdma/ferrule-abi.h`, which [`posting`], [`srq_posting`] and [`polling`] fill and read
-//! for users in the kernel as the provider does for programs.
+//! To the verbs a backend is the hardware. They know it by two traits alone: [`Backend`] is a
+//! device with its place in the network, [`Commands`] is its command channel, a handle that each
+//! object keeps, with [`Replication`] for the threads of a program. `soft` implements both with the
+//! engine in the kernel, `nic` by commands of a PCI function. The data channel needs no trait:
+//! requests and completions travel in the rings of `include/uapi/rdma/ferrule-abi.h`, which
+//! [`posting`], [`srq_posting`] and [`polling`] fill and read for users in the kernel as the
+//! provider does for programs.
 //!
 //! The driver's README tells what a backend owes beyond the signatures.
 
@@ -15,6 +17,7 @@ pub(crate) mod numbers;
 pub(crate) mod object;
 pub(crate) mod polling;
 pub(crate) mod posting;
+pub(crate) mod replication;
 pub(crate) mod ring;
 pub(crate) mod srq_posting;
 
@@ -74,6 +77,7 @@ use self::{
         SrqInit,
         SrqResize, //
     },
+    replication::Replication,
     ring::{
         CqRing,
         Doorbells, //
@@ -87,21 +91,24 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The counters of a port, in the order of [`Backend::read_counters`].
     const COUNTERS: &'static [Counter];
 
-    /// Tells what the port has sent and received; `None` if nobody can tell it of this device alone. The bytes on the
-    /// wire are those from the IP header to the invariant CRC, and local traffic counts the bytes that were copied.
+    /// Tells what the port has sent and received; `None` if nobody can tell it of this device
+    /// alone. The bytes on the wire are those from the IP header to the invariant CRC, and local
+    /// traffic counts the bytes that were copied.
     const PORT_COUNTERS: Option<fn(&Self) -> PortCounters> = None;
 
-    /// The pages that a kernel user may register at once by a request; 0 if there is no fast registration.
+    /// The pages that a kernel user may register at once by a request; 0 if there is no fast
+    /// registration.
     const MAX_FAST_REG_PAGES: u32;
 
-    /// Whether queue pairs can be bound to sets of counters. [`Backend::read_counters`] leaves those out.
+    /// Whether queue pairs can be bound to sets of counters. [`Backend::read_counters`] leaves
+    /// those out.
     const HAS_QP_COUNTERS: bool = false;
     /// Whether contexts may have engines of their own.
     const HAS_ENGINES: bool = false;
     /// Whether there are raw packet queue pairs, to which frames of the network device are steered.
     const HAS_FRAMES: bool = false;
-    /// The operations that reach memory which is paged on demand. Without any, [`Commands::page_on_demand`] and
-    /// [`Commands::on_demand`] are not called.
+    /// The operations that reach memory which is paged on demand. Without any,
+    /// [`Commands::page_on_demand`] and [`Commands::on_demand`] are not called.
     const ON_DEMAND: OnDemand = OnDemand::NONE;
 
     /// Its command channel.
@@ -125,8 +132,9 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The device has this index among RDMA devices (`rdma dev`), and nobody uses it yet.
     fn indexed(&self, _index: u32) {}
 
-    /// The device has this name from now on, which no other one has in any network namespace; or none, while it gets another
-    /// namespace, when it goes, and without memory. Only told to devices of `rdma link`.
+    /// The device has this name from now on, which no other one has in any network namespace; or
+    /// none, while it gets another namespace, when it goes, and without memory. Only told to
+    /// devices of `rdma link`.
     fn named(&self, _name: Option<&CStr>) {}
 
     /// Whether a network device is to be that of the port, which has none. The RTNL is held.
@@ -134,7 +142,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
         false
     }
 
-    /// The network device that is to be that of the port, which has none, if there is such a one. The RTNL is held.
+    /// The network device that is to be that of the port, which has none, if there is such a one.
+    /// The RTNL is held.
     fn find_netdev(&self) -> Option<ARef<NetDevice>> {
         None
     }
@@ -149,11 +158,12 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// With any error an entry that is to be filled stays empty. One that is to be emptied is so all the same.
+    /// With any error an entry that is to be filled stays empty. One that is to be emptied is so
+    /// all the same.
     fn set_gid(&self, index: u16, gid: Option<&Gid>) -> Result;
 
-    /// Makes an address handle for datagram queue pairs of a protection domain, and returns the number by which requests
-    /// of programs name it; never 0.
+    /// Makes an address handle for datagram queue pairs of a protection domain, and returns the
+    /// number by which requests of programs name it; never 0.
     ///
     /// # Errors
     ///
@@ -167,13 +177,13 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// As [`Backend::add_ah`].
     fn destination(&self, to: &AddressVector<'_>) -> Result<Self::Destination>;
 
-    /// Changes attributes of a queue pair, and with `to` the way to its peer. The engine judges the transition and the
-    /// attributes (IBA volume 1, 11.2.5.2).
+    /// Changes attributes of a queue pair, and with `to` the way to its peer. The engine judges the
+    /// transition and the attributes (IBA volume 1, 11.2.5.2).
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for path migration, and
-    /// those of [`Backend::add_ah`].
+    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for path migration,
+    /// and those of [`Backend::add_ah`].
     fn modify_qp(
         &self,
         qpn: u32,
@@ -186,13 +196,14 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there are too many rules; `EOPNOTSUPP` if there are none at all; the network device's own.
+    /// `ENOMEM` if there are too many rules; `EOPNOTSUPP` if there are none at all; the network
+    /// device's own.
     fn steer(&self, _rule: Rule, _qpn: u32) -> Result<Self::Flow> {
         Err(EOPNOTSUPP)
     }
 
-    /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a member if packets come
-    /// by it.
+    /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a
+    /// member if packets come by it.
     ///
     /// # Errors
     ///
@@ -209,7 +220,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 
 /// A backend of devices that users make for network devices.
 pub(crate) trait Linked: Backend {
-    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
+    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path
+    /// MTU.
     ///
     /// # Errors
     ///
@@ -217,52 +229,22 @@ pub(crate) trait Linked: Backend {
     fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
 }
 
-/// Regions of a program whose threads have engines of their own ([`Backend::HAS_ENGINES`]).
-pub(crate) trait Replication {
-    /// A region is about to be removed, and is not replicated any more.
-    fn begin_removal(&self, _key: u32) {}
-
-    /// Lets the queue pairs of a context use a region that may be in the engine of another one, with all of its domain. The region
-    /// is not removed before its replicas.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; `EOPNOTSUPP` for memory that one engine alone may access.
-    fn replicate(&self, _key: u32, _to: ContextId) -> Result {
-        Ok(())
-    }
-
-    /// As [`Replication::replicate`], with all regions of a protection domain. Some may have been replicated where it fails.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR` besides, if the calling process has been killed.
-    fn replicate_domain(&self, _pd: u32, _to: ContextId) -> Result {
-        Ok(())
-    }
-
-    /// The queue pairs of a context, and all that are in its engine, use a region no more unless it is there. There may be no
-    /// replica.
-    fn remove_replicas(&self, _key: u32, _from: ContextId) {}
-
-    /// Sees to it that the objects of two contexts are in one engine, from now on. Replicas stay until they are removed.
-    fn join_contexts(&self, _one: ContextId, _other: ContextId) {}
-}
-
-/// The command channel of a device: a handle that objects keep, and that works as long as there is one.
+/// The command channel of a device: a handle that objects keep, and that works as long as there is
+/// one.
 ///
-/// `add_…` makes an object and returns its number, `remove_…` takes it back when nothing uses it any more. A removal
-/// returns when the engine holds nothing of the object: no copy from or to its pages is under way, and no completion of it
-/// is written. It may wait for that, but not for a program or a peer.
+/// `add_…` makes an object and returns its number, `remove_…` takes it back when nothing uses it
+/// any more. A removal returns when the engine holds nothing of the object: no copy from or to its
+/// pages is under way, and no completion of it is written. It may wait for that, but not for a
+/// program or a peer.
 ///
-/// Methods may sleep, unless they say that any context may call them. Each `add_…` fails with `ENOMEM` without memory, or when
-/// there are as many as [`Limits`] says.
+/// Methods may sleep, unless they say that any context may call them. Each `add_…` fails with
+/// `ENOMEM` without memory, or when there are as many as [`Limits`] says.
 pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// The [`Backend::Destination`] of its device.
     type Destination: Destination;
 
-    /// Opens a user context with such doorbells. One `beside` another one is for a program that has imported that, and uses its
-    /// objects.
+    /// Opens a user context with such doorbells. One `beside` another one is for a program that has
+    /// imported that, and uses its objects.
     fn add_context(&self, doorbells: Doorbells, beside: Option<ContextId>) -> Result<ContextId>;
 
     /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
@@ -271,16 +253,18 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// Closes a user context, which has no queue pairs any more.
     fn remove_context(&self, id: ContextId);
 
-    /// Whether the device is gone without having ended its users' work, which polling does then. Any context.
+    /// Whether the device is gone without having ended its users' work, which polling does then.
+    /// Any context.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// Serves a context that has rung while the engine was asleep, and returns after a bounded time.
+    /// Serves a context that has rung while the engine was asleep, and returns after a bounded
+    /// time.
     fn kick(&self, id: ContextId) -> Result;
 
-    /// The time in nanoseconds by the clock of completions' timestamps, which never goes back: that of the machine with
-    /// the engine.
+    /// The time in nanoseconds by the clock of completions' timestamps, which never goes back: that
+    /// of the machine with the engine.
     ///
     /// # Errors
     ///
@@ -289,7 +273,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
         Ok(monotonic_raw_ns())
     }
 
-    /// Takes a number for a protection domain: for objects of a user context, or with none of a user in the kernel.
+    /// Takes a number for a protection domain: for objects of a user context, or with none of a
+    /// user in the kernel.
     fn add_pd(&self, context: Option<ContextId>) -> Result<u32>;
 
     /// Gives the number of a protection domain back.
@@ -301,12 +286,12 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// Destroys an address handle of [`Backend::add_ah`].
     fn remove_ah(&self, number: u32);
 
-    /// Registers pinned pages, which begin at `iova` for their user, and returns the key, which is the local and the
-    /// remote one.
+    /// Registers pinned pages, which begin at `iova` for their user, and returns the key, which is
+    /// the local and the remote one.
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32>;
 
-    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`] with a protection domain of this
-    /// context.
+    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`] with a
+    /// protection domain of this context.
     ///
     /// # Errors
     ///
@@ -319,8 +304,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `EFAULT` if there is no such region, if it may not be written to but `purpose` is that, or if `length` bytes at `addr` are not
-    /// all inside; `EINVAL` if it is not paged on demand.
+    /// `EFAULT` if there is no such region, if it may not be written to but `purpose` is that, or
+    /// if `length` bytes at `addr` are not all inside; `EINVAL` if it is not paged on demand.
     fn on_demand(
         &self,
         _pd: u32,
@@ -332,8 +317,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
         Err(EOPNOTSUPP)
     }
 
-    /// Registers bytes of device memory, which begin at address 0 for their user: `length` of them, which may be 0, at
-    /// `offset` of the area. All are inside.
+    /// Registers bytes of device memory, which begin at address 0 for their user: `length` of them,
+    /// which may be 0, at `offset` of the area. All are inside.
     fn add_dm_mr(
         &self,
         pd: u32,
@@ -346,12 +331,14 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// Registers all memory for a kernel user, by its own addresses.
     fn add_dma_mr(&self, pd: u32, access: Access, memory: Memory) -> Result<u32>;
 
-    /// Makes a region for fast registration: a kernel user maps memory to it, up to `max_pages` pages, and its requests
-    /// register that. Returns the first of its keys. Not called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
+    /// Makes a region for fast registration: a kernel user maps memory to it, up to `max_pages`
+    /// pages, and its requests register that. Returns the first of its keys. Not called if
+    /// [`Backend::MAX_FAST_REG_PAGES`] is 0.
     fn add_fast_mr(&self, pd: u32, memory: Memory, max_pages: u32) -> Result<u32>;
 
-    /// A kernel user has mapped memory to a region of [`Commands::add_fast_mr`], by DMA addresses of the device's parent:
-    /// of each extent the address and the length. Any context. Not called if there is no parent.
+    /// A kernel user has mapped memory to a region of [`Commands::add_fast_mr`], by DMA addresses
+    /// of the device's parent: of each extent the address and the length. Any context. Not called
+    /// if there is no parent.
     ///
     /// # Errors
     ///
@@ -381,8 +368,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// Takes a memory window back; afterwards it opens nothing.
     fn remove_mw(&self, key: u32);
 
-    /// Makes a completion queue of `depth` slots, a power of two, of a user context, or with none of a user in the kernel. Its events go by `notifier`, on the completion vector
-    /// `vector`.
+    /// Makes a completion queue of `depth` slots, a power of two, of a user context, or with none
+    /// of a user in the kernel. Its events go by `notifier`, on the completion vector `vector`.
     fn add_cq(
         &self,
         context: Option<ContextId>,
@@ -392,8 +379,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
         notifier: Arc<cq::Notifier>,
     ) -> Result<u32>;
 
-    /// Lets a completion queue go on with another ring, whose control words are those that it has, and returns the index
-    /// of the first completion there.
+    /// Lets a completion queue go on with another ring, whose control words are those that it has,
+    /// and returns the index of the first completion there.
     ///
     /// # Errors
     ///
@@ -423,11 +410,13 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// `EINVAL` if there is no space for so many.
     fn set_srq_limit(&self, number: u32, limit: u32) -> Result;
 
-    /// Lets a shared receive queue go on with another ring, whose slots are as large as those that it has.
+    /// Lets a shared receive queue go on with another ring, whose slots are as large as those that
+    /// it has.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if more requests wait than the ring has slots, or the limit is larger. Nothing has changed then.
+    /// `EINVAL` if more requests wait than the ring has slots, or the limit is larger. Nothing has
+    /// changed then.
     fn resize_srq(&self, number: u32, resize: SrqResize) -> Result;
 
     /// The sizes and the limit of a shared receive queue.
@@ -450,14 +439,14 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// `EINVAL` if there is no such queue pair.
     fn query_qp(&self, qpn: u32) -> Result<QpInfo>;
 
-    /// Makes a set of counters, and returns its number. Not called if there is no [`Backend::HAS_QP_COUNTERS`], as the
-    /// other methods about sets.
+    /// Makes a set of counters, and returns its number. Not called if there is no
+    /// [`Backend::HAS_QP_COUNTERS`], as the other methods about sets.
     fn add_counter_set(&self) -> Result<NonZeroU32> {
         Err(EOPNOTSUPP)
     }
 
-    /// Takes back a set of counters to which no queue pair is bound. Its counts stay in those of the port's
-    /// performance management agent.
+    /// Takes back a set of counters to which no queue pair is bound. Its counts stay in those of
+    /// the port's performance management agent.
     fn remove_counter_set(&self, _set: NonZeroU32) {}
 
     /// Lets a queue pair count in a set instead of at the port; with none at the port again.
@@ -478,8 +467,8 @@ pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
         Err(EOPNOTSUPP)
     }
 
-    /// The queue pair of a kernel user that has this doorbell has new requests. Any context; the engine runs later, never
-    /// in this call.
+    /// The queue pair of a kernel user that has this doorbell has new requests. Any context; the
+    /// engine runs later, never in this call.
     fn ring(&self, doorbell: u32);
 
     /// Destroys a queue pair.

@@ -56,7 +56,8 @@ pub(crate) struct AddressVector<'a> {
 
 /// A queue pair to be made.
 pub(crate) struct QpInit<D: Destination> {
-    /// The context whose doorbells ring it; none for a kernel user's, which [`Commands::ring`](super::Commands::ring) rings.
+    /// The context whose doorbells ring it; none for a kernel user's, which
+    /// [`Commands::ring`](super::Commands::ring) rings.
     pub(crate) context: Option<ContextId>,
     /// The protection domain; of a target of XRC, the XRC domain.
     pub(crate) pd: u32,
@@ -91,7 +92,8 @@ pub(crate) struct SrqResize {
     pub(crate) ring: RingLayout,
     /// The offset of the control words, in bytes.
     pub(crate) ctrl: u32,
-    /// The memory of the ring, with the producer index and the requests that wait, at the places of their indices.
+    /// The memory of the ring, with the producer index and the requests that wait, at the places of
+    /// their indices.
     pub(crate) area: Arc<SharedArea>,
     /// The limit that it is to have; none: the one that it has.
     pub(crate) limit: Option<u32>,

@@ -53,11 +53,12 @@ const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
 const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
-/// A user that finds so many completions when it polls has fallen behind. It runs on the processor where the engine raises its
-/// events, as a rule the poster's, and had to wait for that.
+/// A user that finds so many completions when it polls has fallen behind. It runs on the processor
+/// where the engine raises its events, as a rule the poster's, and had to wait for that.
 const BEHIND: u64 = 3;
 
-/// So many of its next events go by the work item. Then it is told at once again, and the next poll shows whether it keeps up.
+/// So many of its next events go by the work item. Then it is told at once again, and the next poll
+/// shows whether it keeps up.
 const EVENTS: u32 = 16;
 
 /// A queue pair of which the sends, the receives or both complete to a queue.
@@ -72,7 +73,8 @@ struct Completes<D: Destination> {
 
 /// The consumer's state.
 struct Consumer<D: Destination> {
-    /// The low half is the index of the next slot. The whole never comes back to one that it has had.
+    /// The low half is the index of the next slot. The whole never comes back to one that it has
+    /// had.
     index: u64,
     /// How many times the queue was armed.
     armed: u32,
@@ -144,8 +146,9 @@ impl<D: Destination> Polling<D> {
         (found & abi::CQE_PHASE == cqe_phase(index, self.depth)).then_some(slot)
     }
 
-    /// Takes completions as long as there is space. Those of queue pairs that have gone, or were reset since, are dropped. If
-    /// the device `is_gone`, the requests that it has not completed end with flush errors. Any context.
+    /// Takes completions as long as there is space. Those of queue pairs that have gone, or were
+    /// reset since, are dropped. If the device `is_gone`, the requests that it has not completed
+    /// end with flush errors. Any context.
     pub(crate) fn poll(&self, completions: &mut Completions<'_>, is_gone: bool) -> Result {
         self.consumer.with(|consumer| {
             if consumer.is_flushing {
@@ -158,8 +161,9 @@ impl<D: Destination> Polling<D> {
                     break;
                 };
                 consumer.index = index.wrapping_add(1);
-                // The slot goes back before `completed` gives back those of the work queue. Else a thread could post
-                // into these, and the engine find no slot for the completion if this ring is no deeper.
+                // The slot goes back before `completed` gives back those of the work queue. Else a
+                // thread could post into these, and the engine find no slot for the completion if
+                // this ring is no deeper.
                 self.ctrl
                     .store_u32_release(CONSUMER, consumer.index as u32)?;
                 let Some(listed) = consumer.owner(&cqe, index) else {
@@ -168,10 +172,10 @@ impl<D: Destination> Polling<D> {
                 let posting = &listed.posting;
                 let is_receive = cqe.opcode & wc_opcode::RECV != 0;
                 posting.completed(is_receive, cqe.queue_index.get());
-                // SAFETY: The queue pair is the one that the engine means, by number and generation, and
-                // completes to this queue, to whose ring only the engine writes: for each request one
-                // completion, which is read once, with the number that the request has in its ring. That
-                // is the user's: only `posting` writes there.
+                // SAFETY: The queue pair is the one that the engine means, by number and
+                // generation, and completes to this queue, to whose ring only the engine writes:
+                // for each request one completion, which is read once, with the number that the
+                // request has in its ring. That is the user's: only `posting` writes there.
                 unsafe { completions.push(&posting.notifier, &completion(&cqe)) };
             }
             if consumer.index.wrapping_sub(before) >= BEHIND {
@@ -185,7 +189,8 @@ impl<D: Destination> Polling<D> {
         })
     }
 
-    /// Arms the queue, and says whether there are completions already, or will be since the device `is_gone`. Any context.
+    /// Arms the queue, and says whether there are completions already, or will be since the device
+    /// `is_gone`. Any context.
     pub(crate) fn arm(&self, solicited: bool, is_gone: bool) -> Result<bool> {
         self.consumer.with(|consumer| {
             let told = self.notifier.told();
@@ -222,9 +227,9 @@ impl<D: Destination> Polling<D> {
 
     /// The owner of a queue pair has moved it to a state.
     ///
-    /// In RESET requests end without a completion (IBA volume 1, 10.3.1), and the device counts from 0 again. The
-    /// completions that it has written must neither be seen in the new life nor give back slots of it. It has written
-    /// all of them by now.
+    /// In RESET requests end without a completion (IBA volume 1, 10.3.1), and the device counts
+    /// from 0 again. The completions that it has written must neither be seen in the new life nor
+    /// give back slots of it. It has written all of them by now.
     fn moved(&self, qpn: u32, to: State) {
         self.consumer.with(|consumer| {
             let Some(listed) = consumer.listed.get_mut(&qpn) else {
@@ -256,8 +261,8 @@ impl<D: Destination> Polling<D> {
         drop(node);
     }
 
-    /// Gives back the slots of completions that nobody will see, up to the first one that is yet to be polled. Queue pairs
-    /// that come and go would fill the ring else.
+    /// Gives back the slots of completions that nobody will see, up to the first one that is yet to
+    /// be polled. Queue pairs that come and go would fill the ring else.
     fn drop_stale(&self, consumer: &mut Consumer<D>) {
         while let Some(cqe) = self.read(consumer.index) {
             if consumer.owner(&cqe, consumer.index).is_some() {
@@ -326,8 +331,8 @@ impl<D: Destination> Drop for Listed<D> {
     }
 }
 
-/// Ends requests that the device had not completed when it went, as long as there is space: as in state ERR, in the
-/// order of each queue.
+/// Ends requests that the device had not completed when it went, as long as there is space: as in
+/// state ERR, in the order of each queue.
 fn flush<D: Destination>(consumer: &Consumer<D>, completions: &mut Completions<'_>) -> Result {
     for listed in consumer.listed.values() {
         let queues = [
@@ -353,9 +358,10 @@ fn flush<D: Destination>(consumer: &Consumer<D>, completions: &mut Completions<'
                     sl: 0,
                     vlan: None,
                 };
-                // SAFETY: The queue pair completes to this queue, and the request is in its ring, where only
-                // `posting` writes the number. None of the completions in the ring of this queue was of it or of
-                // a later request, and that ring is not read any more. `flush_next` names it once.
+                // SAFETY: The queue pair completes to this queue, and the request is in its ring,
+                // where only `posting` writes the number. None of the completions in the ring of
+                // this queue was of it or of a later request, and that ring is not read any more.
+                // `flush_next` names it once.
                 unsafe { completions.push(&listed.posting.notifier, &completion) };
             }
         }

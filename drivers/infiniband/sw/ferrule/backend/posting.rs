@@ -139,13 +139,14 @@ impl<D: Destination> Posting<D> {
         )
     }
 
-    /// Posts send requests, as many as go, and says whether there is anything new. `destination` tells
-    /// that of a datagram.
+    /// Posts send requests, as many as go, and says whether there is anything new. `destination`
+    /// tells that of a datagram.
     ///
     /// # Errors
     ///
-    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for what does not fit
-    /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an unknown operation.
+    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL`
+    /// for what does not fit a slot or has no destination, or before RTS, `EOPNOTSUPP` for an
+    /// unknown operation.
     pub(crate) fn post_send<'a, V: Driver>(
         &self,
         mut requests: impl Iterator<Item = SendRequest<'a, V>>,
@@ -275,8 +276,8 @@ impl<D: Destination> Posting<D> {
         (index != producer).then_some(index)
     }
 
-    /// Frees the oldest request of which no completion has told, and never will, and answers its number. The caller keeps
-    /// others from polling.
+    /// Frees the oldest request of which no completion has told, and never will, and answers its
+    /// number. The caller keeps others from polling.
     pub(super) fn flush_next(&self, is_receive: bool) -> Result<Option<u64>> {
         let Some(index) = self.unflushed(is_receive) else {
             return Ok(None);
@@ -292,7 +293,8 @@ impl<D: Destination> Posting<D> {
         Ok(Some(wr_id))
     }
 
-    /// The owner of the queue pair has moved it to a state. In RESET a ring is empty. The caller keeps others from polling.
+    /// The owner of the queue pair has moved it to a state. In RESET a ring is empty. The caller
+    /// keeps others from polling.
     ///
     /// Send requests are taken from RTS on, receive requests from INIT on (IBA volume 1, 10.3.1 and
     /// C10-97.2.1).

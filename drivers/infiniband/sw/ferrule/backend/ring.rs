@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory that a device shares with those who post and poll, as `include/uapi/rdma/ferrule-abi.h` lays it out.
+//! The memory that a device shares with those who post and poll, as
+//! `include/uapi/rdma/ferrule-abi.h` lays it out.
 
 use ferrule_engine::{
     abi,
@@ -20,7 +21,8 @@ pub(crate) struct QpRings {
     pub(crate) rq: RingLayout,
     /// The offset of the control words, in bytes.
     pub(crate) ctrl: u32,
-    /// The offset of a kernel user's destinations, if its send requests are datagrams: one a slot, in bytes.
+    /// The offset of a kernel user's destinations, if its send requests are datagrams: one a slot,
+    /// in bytes.
     pub(crate) destinations: Option<u32>,
     /// The sizes that were granted.
     pub(crate) cap: Capabilities,

@@ -2,8 +2,8 @@
 
 //! Shared receive queues of the kernel's own users: how requests get into the ring.
 //!
-//! As in [`posting`](super::posting), the ring is that of programs, and posting never runs the engine.
-//! It need not: a queue pair takes a request when a message comes for it.
+//! As in [`posting`](super::posting), the ring is that of programs, and posting never runs the
+//! engine. It need not: a queue pair takes a request when a message comes for it.
 
 use ferrule_engine::{
     abi,
@@ -62,8 +62,8 @@ impl SrqPosting {
     ///
     /// # Errors
     ///
-    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for more entries than
-    /// it has space for.
+    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL`
+    /// for more entries than it has space for.
     pub(crate) fn post<'a>(&self, mut requests: impl Iterator<Item = RecvRequest<'a>>) -> Result {
         self.producer.with(|producer| {
             let before = *producer;

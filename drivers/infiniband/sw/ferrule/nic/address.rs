@@ -43,7 +43,8 @@ impl From<&object::AddressVector<'_>> for AddressVector {
 pub(super) const NO_ADDRESS: AddressVector =
     zerocopy::transmute!([0u8; size_of::<AddressVector>()]);
 
-/// The path that an address of the device stands for. Where it leads, and from which GID, the device alone knows.
+/// The path that an address of the device stands for. Where it leads, and from which GID, the
+/// device alone knows.
 pub(super) fn path(to: &AddressVector) -> Path {
     Path {
         kind: PathKind::Remote,

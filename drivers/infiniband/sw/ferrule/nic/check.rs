@@ -2,8 +2,8 @@
 
 //! The memory check: whether the device sees the memory that this machine sees.
 //!
-//! A virtual machine whose memory is not shared works on a copy of what the device is given, and neither would ever see
-//! the bytes of the other.
+//! A virtual machine whose memory is not shared works on a copy of what the device is given, and
+//! neither would ever see the bytes of the other.
 
 use kernel::{
     device::Bound,
@@ -27,8 +27,8 @@ use super::{
 ///
 /// # Errors
 ///
-/// `ENODEV` if the device does not see them, which the log tells. For any other error, the driver core would tell of it
-/// once more.
+/// `ENODEV` if the device does not see them, which the log tells. For any other error, the driver
+/// core would tell of it once more.
 pub(super) fn run(
     function: &pci::Device<Bound>,
     registers: &Registers,

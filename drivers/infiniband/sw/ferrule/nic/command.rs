@@ -2,8 +2,8 @@
 
 //! The command channel of the function: one page, and one command at a time.
 //!
-//! The device executes a command within the write of its tag, and the read that follows is answered after that. So there
-//! is nothing to wait for, and nothing to be told by an interrupt.
+//! The device executes a command within the write of its tag, and the read that follows is answered
+//! after that. So there is nothing to wait for, and nothing to be told by an interrupt.
 
 use kernel::{
     device::Bound,
@@ -145,7 +145,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Opens the channel of a function that has just been reset, and that sees this machine's memory.
+    /// Opens the channel of a function that has just been reset, and that sees this machine's
+    /// memory.
     ///
     /// # Errors
     ///
@@ -178,12 +179,13 @@ impl Channel {
         Ok(answer)
     }
 
-    /// Executes a command that names `memory` by a list, and returns the memory with the answer. Process context.
+    /// Executes a command that names `memory` by a list, and returns the memory with the answer.
+    /// Process context.
     ///
     /// # Errors
     ///
-    /// Those of [`Channel::execute`]. Memory and list are dropped then, or leaked if a device that is late may execute the
-    /// command still.
+    /// Those of [`Channel::execute`]. Memory and list are dropped then, or leaked if a device that
+    /// is late may execute the command still.
     pub(super) fn hand_over<C: Command, M>(
         &self,
         operands: &C::Operands,

@@ -2,8 +2,8 @@
 
 //! The handle by which objects use the function: each method is a command.
 //!
-//! The memory of an object stays mapped until the device has answered that the object is destroyed, and that of an object
-//! whose command had no answer stays so for good, unless a reset has one.
+//! The memory of an object stays mapped until the device has answered that the object is destroyed,
+//! and that of an object whose command had no answer stays so for good, unless a reset has one.
 
 use ferrule_engine::{
     abi::dead,
@@ -91,8 +91,8 @@ use crate::backend::{
 };
 
 impl Function {
-    /// The number of the event queue for a completion vector. The first event queue has no completions, unless it is the only
-    /// one.
+    /// The number of the event queue for a completion vector. The first event queue has no
+    /// completions, unless it is the only one.
     fn completion_eq(&self, vector: u32) -> u32 {
         match self.events.count() - 1 {
             0 => events::ASYNC,
@@ -339,7 +339,8 @@ impl Commands for Arc<Function> {
         let destroyed = self.destroy::<command::RemoveCq>(cqn);
         let vector = self.events.cqs.with(cqn, |cq| cq.vector);
         let cq = self.events.cqs.take(cqn);
-        // Afterwards none of its events is underway: neither here, nor to another queue that gets its number.
+        // Afterwards none of its events is underway: neither here, nor to another queue that gets
+        // its number.
         self.events.drain(events::ASYNC);
         if let Some(vector) = vector {
             self.events.drain(vector);

@@ -83,7 +83,8 @@ fn multicast(qpn: u32, group: &Gid) -> Multicast {
 }
 
 impl Nic {
-    /// Tells what the port has sent and received; nothing of a function that has been taken away. Process context.
+    /// Tells what the port has sent and received; nothing of a function that has been taken away.
+    /// Process context.
     fn port_counters(&self) -> PortCounters {
         let Ok(now) = self.function.execute::<command::QueryCounters>(&()) else {
             return PortCounters::default();

@@ -42,11 +42,13 @@ impl Bell {
         })
     }
 
-    /// Rings a doorbell, and calls `kick` if the device sleeps and nobody has kicked it. Any context.
+    /// Rings a doorbell, and calls `kick` if the device sleeps and nobody has kicked it. Any
+    /// context.
     pub(super) fn ring(&self, doorbell: u32, kick: impl FnOnce()) -> Result {
         let doorbell = doorbell & abi::DB_INDEX_MASK;
         let status = &self.doorbells.status;
-        // A bit that was rung before the fence may have been acknowledged before the producer index was stored.
+        // A bit that was rung before the fence may have been acknowledged before the producer index
+        // was stored.
         if !self.count_ring(doorbell)? && self.is_at_rest(LEAF, doorbell)? {
             self.count_ring(doorbell)?;
         }
@@ -56,7 +58,8 @@ impl Bell {
         Ok(())
     }
 
-    /// Stores the word `rung`, and toggles the bits of a doorbell that is at rest. Returns whether it was.
+    /// Stores the word `rung`, and toggles the bits of a doorbell that is at rest. Returns whether
+    /// it was.
     fn count_ring(&self, doorbell: u32) -> Result<bool> {
         let toggled = self.ringing.with(|()| {
             let toggled = self.toggle(LEAF, doorbell)?;
@@ -103,10 +106,11 @@ fn place(words: usize, position: u32) -> (usize, u64) {
 
 /// Calls `kick` if the device sleeps and nobody has kicked it for this context. Any context.
 ///
-/// A kick arrives at the device some time after it was given. Until then other callers find `sleeping` cleared, and do not
-/// kick. The device sets it before it looks at the doorbells: it sees those that were rung before, and is kicked for those
-/// that are rung after. The others rely on this caller's kick, so no thread may come between the swap and the kick: on
-/// PREEMPT_RT the caller's lock does not keep it away, and the others do not wait for that lock.
+/// A kick arrives at the device some time after it was given. Until then other callers find
+/// `sleeping` cleared, and do not kick. The device sets it before it looks at the doorbells: it
+/// sees those that were rung before, and is kicked for those that are rung after. The others rely
+/// on this caller's kick, so no thread may come between the swap and the kick: on PREEMPT_RT the
+/// caller's lock does not keep it away, and the others do not wait for that lock.
 pub(super) fn kick_once(status: &SharedArea, kick: impl FnOnce()) {
     let _here = NoPreempt::new();
     if status

@@ -2,8 +2,8 @@
 
 //! Event queues, and how events get to their objects.
 //!
-//! There is one event queue a vector, in memory, which the device fills before it raises the vector. That of vector 0 gets
-//! the events that are no completions.
+//! There is one event queue a vector, in memory, which the device fills before it raises the
+//! vector. That of vector 0 gets the events that are no completions.
 
 use ferrule_engine::{
     abi::{
@@ -63,8 +63,8 @@ pub(super) const ASYNC: u32 = 0;
 #[pin_data]
 struct Eq {
     area: DmaArea,
-    /// The entries before this free-running index have been read. Events are told under the lock: a caller that has
-    /// taken it knows that no earlier event is being told any more.
+    /// The entries before this free-running index have been read. Events are told under the lock: a
+    /// caller that has taken it knows that no earlier event is being told any more.
     #[pin]
     consumer: SpinLockIrq<u32>,
 }
@@ -122,7 +122,8 @@ pub(super) struct Cq {
 }
 
 impl Cq {
-    /// Whether the queue has been armed since its owner was last told. The owner counts as told by this.
+    /// Whether the queue has been armed since its owner was last told. The owner counts as told by
+    /// this.
     fn take_arming(&mut self) -> bool {
         let word = self.ctrl.area().load_u32(ARM).unwrap_or(0);
         let number = word >> CQ_ARM_SN_SHIFT;
@@ -190,15 +191,16 @@ impl Events {
         Listed::new(device, queue.area.pages())
     }
 
-    /// Tells the events of a vector. When it returns, none of those that were there before is being told. Any context.
+    /// Tells the events of a vector. When it returns, none of those that were there before is being
+    /// told. Any context.
     pub(super) fn drain(&self, vector: u32) {
         if let Some(queue) = self.queues.get(vector as usize) {
             queue.drain(|entry| self.tell(entry));
         }
     }
 
-    /// Tells the owners of all completion queues that are armed that there are completions: the function is gone, and
-    /// polling ends their work. Any context.
+    /// Tells the owners of all completion queues that are armed that there are completions: the
+    /// function is gone, and polling ends their work. Any context.
     pub(super) fn tell_armed(&self) {
         let mut next = Some(0);
         while let Some(from) = next {

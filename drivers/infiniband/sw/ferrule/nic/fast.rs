@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The list of a region for fast registration: the extents that the device registers with the next request.
+//! The list of a region for fast registration: the extents that the device registers with the next
+//! request.
 
 use kernel::{
     device::{
@@ -63,7 +64,8 @@ impl List {
     }
 }
 
-/// Fills a list: of each extent the address and the length. Any context. The caller keeps others from filling it.
+/// Fills a list: of each extent the address and the length. Any context. The caller keeps others
+/// from filling it.
 ///
 /// # Errors
 ///

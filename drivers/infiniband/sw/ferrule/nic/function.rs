@@ -88,7 +88,8 @@ pub(super) enum Region {
     Fast(List),
 }
 
-/// Tells kernel users, outside of their calls, that there are completions to poll though the function is gone.
+/// Tells kernel users, outside of their calls, that there are completions to poll though the
+/// function is gone.
 struct Waker(Arc<Events>);
 
 impl TimerCallback for Waker {
@@ -111,8 +112,9 @@ pub(crate) struct Function {
     bell: Bell,
     mapped: [DmaArea; 2],
     waker: Pin<KBox<WithTimer<Waker>>>,
-    /// Held while a context or a completion queue is made or destroyed, from the command on until its table knows of that:
-    /// another one may get the number of one that has just gone. Numbers of other objects have a generation.
+    /// Held while a context or a completion queue is made or destroyed, from the command on until
+    /// its table knows of that: another one may get the number of one that has just gone. Numbers
+    /// of other objects have a generation.
     #[pin]
     pub(super) reused: Mutex<()>,
     #[pin]
@@ -204,8 +206,8 @@ impl Function {
 
     /// Executes a command that destroys an object, and returns whether the device may use it still.
     ///
-    /// The RDMA core destroys an object only when nothing uses it, so a refusal is a fault of this driver or of the
-    /// device: it is logged once.
+    /// The RDMA core destroys an object only when nothing uses it, so a refusal is a fault of this
+    /// driver or of the device: it is logged once.
     pub(super) fn destroy<C>(&self, number: u32) -> Destroyed
     where
         C: Command<Operands = Number, Answer = ()>,
@@ -236,7 +238,8 @@ impl Function {
         self.channel.registers.look()
     }
 
-    /// Ends the work of all users of a function that is gone: from now on polling ends it, with flush errors. Any context.
+    /// Ends the work of all users of a function that is gone: from now on polling ends it, with
+    /// flush errors. Any context.
     pub(super) fn fail(&self) {
         let why = if self.channel.registers.use_no_memory() {
             "it has been reset by others, or did not answer"
@@ -259,8 +262,8 @@ impl Function {
         self.events.tell_armed();
     }
 
-    /// Tells the owner of a queue pair that it has taken its last request from a shared receive queue, if it takes them
-    /// from one, as the device would when it moves to state ERR.
+    /// Tells the owner of a queue pair that it has taken its last request from a shared receive
+    /// queue, if it takes them from one, as the device would when it moves to state ERR.
     pub(super) fn tell_last_wqe(&self, qpn: u32) {
         let notifier = self
             .events
@@ -276,7 +279,8 @@ impl Function {
         self.channel.registers.write(register::KICK, context);
     }
 
-    /// The same for a context of a program, unless that has been done since the device sleeps. Any context.
+    /// The same for a context of a program, unless that has been done since the device sleeps. Any
+    /// context.
     pub(super) fn kick_for(&self, number: u32) {
         self.contexts.with(number, |context| {
             kick_once(&context.doorbells.status, || self.kick(number));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface of the PCI function: all that its driver and the device share. Documentation/nic.md is its datasheet.
+//! The interface of the PCI function: all that its driver and the device share.
+//! Documentation/nic.md is its datasheet.
 //!
-//! The driver and `ferrule-nic` compile this same file. All values are little-endian. A reserved field is zero; the
-//! device refuses a command with another value there.
+//! The driver and `ferrule-nic` compile this same file. All values are little-endian. A reserved
+//! field is zero; the device refuses a command with another value there.
 
 use core::ffi::CStr;
 
@@ -46,7 +47,8 @@ pub mod register {
     pub const RESET: usize = 0x10;
     /// Read: the number of MSI-X vectors.
     pub const VECTORS: usize = 0x14;
-    /// Read: the first four bytes of the MAC address of the network device that the function belongs to; 0 without one.
+    /// Read: the first four bytes of the MAC address of the network device that the function
+    /// belongs to; 0 without one.
     pub const MAC_LOW: usize = 0x18;
     /// Read: the last two bytes of it.
     pub const MAC_HIGH: usize = 0x1c;
@@ -58,13 +60,15 @@ pub mod register {
     pub const CHECK: usize = 0x30;
     /// Write: raises the MSI-X vector of this number, for tests of a driver.
     pub const RAISE: usize = 0x34;
-    /// Both: the address of the command area, in two halves: [`COMMAND_AREA_SIZE`](super::COMMAND_AREA_SIZE) bytes.
+    /// Both: the address of the command area, in two halves:
+    /// [`COMMAND_AREA_SIZE`](super::COMMAND_AREA_SIZE) bytes.
     pub const COMMAND_ADDRESS: usize = 0x40;
-    /// Write: executes the command in the command area; the value is its tag, never 0. Read: the tag of the command that
-    /// was answered last, 0 if there was none. A read is answered after all commands that were written before it.
+    /// Write: executes the command in the command area; the value is its tag, never 0. Read: the
+    /// tag of the command that was answered last, 0 if there was none. A read is answered after all
+    /// commands that were written before it.
     pub const COMMAND: usize = 0x48;
-    /// Write: serves the context of this number, which has rung while the device slept, and sets its `sleeping` anew
-    /// unless the device stays awake.
+    /// Write: serves the context of this number, which has rung while the device slept, and sets
+    /// its `sleeping` anew unless the device stays awake.
     pub const KICK: usize = 0x4c;
 }
 
@@ -118,7 +122,8 @@ pub const MAX_EXTENTS: u32 = 512;
 /// The granule of guest memory.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Bytes of the command area: a page, with the command in its first half and the response in the second.
+/// Bytes of the command area: a page, with the command in its first half and the response in the
+/// second.
 pub const COMMAND_AREA_SIZE: usize = PAGE_SIZE;
 /// Where the response begins.
 pub const RESPONSE_OFFSET: usize = COMMAND_AREA_SIZE / 2;
@@ -126,11 +131,13 @@ pub const RESPONSE_OFFSET: usize = COMMAND_AREA_SIZE / 2;
 /// No object, where one may be named.
 pub const NONE: u32 = u32::MAX;
 
-/// The commands: the values of [`CommandHeader::opcode`]. Behind each name stand its operands, and its answer.
+/// The commands: the values of [`CommandHeader::opcode`]. Behind each name stand its operands, and
+/// its answer.
 pub mod opcode {
     /// No operands; [`DeviceInfo`](super::DeviceInfo).
     pub const QUERY_DEVICE: u16 = 1;
-    /// No operands; [`COUNTERS`](super::COUNTERS) and [`MULTICAST_COUNTERS`](super::MULTICAST_COUNTERS) values of 64 bits.
+    /// No operands; [`COUNTERS`](super::COUNTERS) and
+    /// [`MULTICAST_COUNTERS`](super::MULTICAST_COUNTERS) values of 64 bits.
     pub const QUERY_COUNTERS: u16 = 2;
     /// [`CreateEq`](super::CreateEq); nothing.
     pub const CREATE_EQ: u16 = 3;
@@ -142,7 +149,8 @@ pub mod opcode {
     pub const SET_MTU: u16 = 6;
     /// [`OpenContext`](super::OpenContext); [`Number`](super::Number).
     pub const OPEN_CONTEXT: u16 = 7;
-    /// [`Number`](super::Number); nothing. The context's queue pairs end their work with flush errors, and it takes no more.
+    /// [`Number`](super::Number); nothing. The context's queue pairs end their work with flush
+    /// errors, and it takes no more.
     pub const QUIESCE_CONTEXT: u16 = 8;
     /// [`Number`](super::Number); nothing.
     pub const CLOSE_CONTEXT: u16 = 9;
@@ -168,7 +176,8 @@ pub mod opcode {
     pub const DEALLOC_MW: u16 = 19;
     /// [`CreateCq`](super::CreateCq); [`Number`](super::Number).
     pub const CREATE_CQ: u16 = 20;
-    /// [`ResizeCq`](super::ResizeCq); [`Number`](super::Number), the index of the first completion in the new ring.
+    /// [`ResizeCq`](super::ResizeCq); [`Number`](super::Number), the index of the first completion
+    /// in the new ring.
     pub const RESIZE_CQ: u16 = 21;
     /// [`Number`](super::Number); nothing.
     pub const DESTROY_CQ: u16 = 22;
@@ -248,8 +257,9 @@ layouts! {
 
     /// Bytes in pages of the guest's memory.
     ///
-    /// `list` is a page of addresses: the last of its 512 words is the address of the next page of the list, 0 in the last,
-    /// and the others are the addresses of pages, in order, as far as there are.
+    /// `list` is a page of addresses: the last of its 512 words is the address of the next page of
+    /// the list, 0 in the last, and the others are the addresses of pages, in order, as far as
+    /// there are.
     PageList, 16, {
         list: U64,
         /// How many pages there are, each of [`PAGE_SIZE`].
@@ -257,7 +267,8 @@ layouts! {
         reserved: U32,
     }
 
-    /// An entry of the list of a region for fast registration: bytes that follow each other in the guest's memory.
+    /// An entry of the list of a region for fast registration: bytes that follow each other in the
+    /// guest's memory.
     Extent, 16, {
         address: U64,
         /// Bytes. 0: the list ends before this entry.
@@ -285,9 +296,11 @@ layouts! {
         reserved: [u8; 8],
     }
 
-    /// An event queue: `depth` entries of [`Eqe`], and behind them [`EqCtrl`], at the next multiple of 64.
+    /// An event queue: `depth` entries of [`Eqe`], and behind them [`EqCtrl`], at the next multiple
+    /// of 64.
     CreateEq, 24, {
-        /// The MSI-X vector, which is the event queue's number. That of vector 0 gets the events that are no completions.
+        /// The MSI-X vector, which is the event queue's number. That of vector 0 gets the events
+        /// that are no completions.
         vector: U32,
         /// Entries: a power of two, at most 65536.
         depth: U32,
@@ -302,7 +315,8 @@ layouts! {
         number: U32,
         /// The event: of `enum ib_event_type`; 0 for a completion.
         code: U32,
-        /// As that of completions, and written last: 1 in the first lap over the queue, 0 in the second.
+        /// As that of completions, and written last: 1 in the first lap over the queue, 0 in the
+        /// second.
         phase: U32,
     }
 
@@ -510,8 +524,9 @@ layouts! {
         rq: Ring,
         /// The control words, in bytes from the start of the area.
         ctrl: U32,
-        /// One [`AddressVector`] a slot of the send queue, in bytes from the start of the area, by which the driver's own
-        /// datagrams are addressed; [`NONE`]: those that requests name by their handles.
+        /// One [`AddressVector`] a slot of the send queue, in bytes from the start of the area, by
+        /// which the driver's own datagrams are addressed; [`NONE`]: those that requests name by
+        /// their handles.
         destinations: U32,
         area: PageList,
         reserved: [u8; 16],
@@ -594,13 +609,14 @@ pub mod event {
 
 /// Bits of [`RegMr::flags`] and [`MrInfo::flags`].
 pub mod mr_flag {
-    /// All of the guest's memory, by its own addresses: `iova` and `offset` are 0, `length` is all ones.
+    /// All of the guest's memory, by its own addresses: `iova` and `offset` are 0, `length` is all
+    /// ones.
     pub const ALL: u32 = 1 << 0;
     /// The pages may be written to.
     pub const WRITABLE: u32 = 1 << 1;
-    /// It opens nothing until a request registers it: `memory` are the pages of a list of [`Extent`](super::Extent)s, of
-    /// `length` bytes, which the device reads with each such request. `iova`, `offset` and `access` are 0, and there is
-    /// no other flag.
+    /// It opens nothing until a request registers it: `memory` are the pages of a list of
+    /// [`Extent`](super::Extent)s, of `length` bytes, which the device reads with each such
+    /// request. `iova`, `offset` and `access` are 0, and there is no other flag.
     pub const FAST: u32 = 1 << 2;
 }
 
@@ -686,7 +702,8 @@ pub mod qp_flag {
     pub const PRIVILEGED: u32 = 1 << 2;
 }
 
-/// The counters of [`opcode::QUERY_COUNTERS`], in the order in which they are answered, by their names in `rdma statistic`.
+/// The counters of [`opcode::QUERY_COUNTERS`], in the order in which they are answered, by their
+/// names in `rdma statistic`.
 pub const COUNTERS: [&CStr; 37] = [
     c"send_requests",
     c"send_errors",
@@ -727,5 +744,6 @@ pub const COUNTERS: [&CStr; 37] = [
     c"sent_cnps",
 ];
 
-/// Values of [`opcode::QUERY_COUNTERS`] behind those: packets sent to a multicast group, and received from one.
+/// Values of [`opcode::QUERY_COUNTERS`] behind those: packets sent to a multicast group, and
+/// received from one.
 pub const MULTICAST_COUNTERS: usize = 2;

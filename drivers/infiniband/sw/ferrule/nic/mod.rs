@@ -2,9 +2,10 @@
 
 //! The `nic` backend: the engine in a process beside the virtual machine, behind a PCI function.
 //!
-//! [`Nic`] is a device to the verbs ([`Backend`](crate::backend::Backend)), [`Function`](function::Function) its command
-//! channel, and [`Probed`] the function under this driver. Rings, control words and doorbells lie in this machine's memory, as
-//! those of the other backend do; the function is given lists of their pages.
+//! [`Nic`] is a device to the verbs ([`Backend`](crate::backend::Backend)),
+//! [`Function`](function::Function) its command channel, and [`Probed`] the function under this
+//! driver. Rings, control words and doorbells lie in this machine's memory, as those of the other
+//! backend do; the function is given lists of their pages.
 
 mod address;
 mod area;

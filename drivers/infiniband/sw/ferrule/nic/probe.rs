@@ -45,7 +45,8 @@ use crate::{
     }, //
 };
 
-/// A function that this driver has. Dropping it ends the device, and then gives back what the function has had.
+/// A function that this driver has. Dropping it ends the device, and then gives back what the
+/// function has had.
 pub(crate) struct Probed {
     /// Dropped first: the core, programs and kernel users do not use the function any more then.
     _device: Registered<Ferrule<Nic>>,
@@ -100,8 +101,8 @@ impl Driver for Probed {
             Ok(made)
         })?;
         let events = events.ok_or(EINVAL)?;
-        // SAFETY: The device that is registered below is the only user, and has gone before the function is
-        // unbound: `Registered` is dropped then, and no verb runs afterwards.
+        // SAFETY: The device that is registered below is the only user, and has gone before the
+        // function is unbound: `Registered` is dropped then, and no verb runs afterwards.
         let shared = unsafe { Function::new(function, registers, events) }?;
         let nic = Nic {
             function: shared,

@@ -38,14 +38,14 @@ use crate::backend::{
         MrChange,
         MrInfo, //
     },
-    Replication, //
+    replication::Replication, //
 };
 
 /// The device has one engine.
 impl Replication for Arc<Function> {}
 
-/// Pages of a program, that begin at `iova` for it, as a command has them; and the list of the pages, which the command
-/// names.
+/// Pages of a program, that begin at `iova` for it, as a command has them; and the list of the
+/// pages, which the command names.
 pub(super) fn region(
     function: &Function,
     pd: u32,

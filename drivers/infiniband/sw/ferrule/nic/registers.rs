@@ -47,7 +47,8 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if it is no function that this driver knows, is not ready, or does not answer; those of mapping.
+    /// `ENODEV` if it is no function that this driver knows, is not ready, or does not answer;
+    /// those of mapping.
     pub(super) fn map(function: &pci::Device<Bound>) -> Result<Self> {
         let registers = Registers {
             bar: Bar::map(function, BAR, BAR_LEN, c"ferrule")?,
@@ -100,8 +101,8 @@ impl Registers {
         }
     }
 
-    /// Writes a register, after all earlier stores to memory. Any context. It does nothing if the function has been taken
-    /// away.
+    /// Writes a register, after all earlier stores to memory. Any context. It does nothing if the
+    /// function has been taken away.
     pub(super) fn write(&self, register: usize, value: u32) {
         let _ = self.bar.write32(register, value);
     }
@@ -112,11 +113,12 @@ impl Registers {
         self.write(register + size_of::<u32>(), (value >> 32) as u32);
     }
 
-    /// Resets all but the configuration space, and returns whether the function has done so: then it has no objects,
-    /// and uses no memory. Any context.
+    /// Resets all but the configuration space, and returns whether the function has done so: then
+    /// it has no objects, and uses no memory. Any context.
     pub(super) fn reset(&self) -> bool {
         self.write(register::RESET, 1);
-        // An answer comes after the write before it has been done. Where there is no function, some machines read zero.
+        // An answer comes after the write before it has been done. Where there is no function, some
+        // machines read zero.
         let done = self
             .read(register::STATUS)
             .is_ok_and(|status| status & (status::READY | status::CHECKED) == status::READY);
@@ -126,10 +128,11 @@ impl Registers {
         done
     }
 
-    /// Whether the function still has the state that the driver gave it. Reads a register. Any context.
+    /// Whether the function still has the state that the driver gave it. Reads a register. Any
+    /// context.
     ///
-    /// Whoever resets it takes away that the memory was found to be shared, which the driver has seen before anybody
-    /// could use the function.
+    /// Whoever resets it takes away that the memory was found to be shared, which the driver has
+    /// seen before anybody could use the function.
     pub(super) fn look(&self) -> bool {
         if let Ok(status) = self.read(register::STATUS) {
             if status & status::CHECKED == 0 {
@@ -139,20 +142,22 @@ impl Registers {
         !self.are_gone()
     }
 
-    /// Whether the function has been found to be gone: taken away, reset by others, or silent. Any context.
+    /// Whether the function has been found to be gone: taken away, reset by others, or silent. Any
+    /// context.
     pub(super) fn are_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
 
     /// Whether a function that is gone is known to use no memory. Any context.
     ///
-    /// Reads of all ones do not tell: QEMU answers so as well for a process that lives and is late. Only a reset that
-    /// is answered does.
+    /// Reads of all ones do not tell: QEMU answers so as well for a process that lives and is late.
+    /// Only a reset that is answered does.
     pub(super) fn use_no_memory(&self) -> bool {
         self.is_reset.load(Relaxed) || self.reset()
     }
 
-    /// Gives up memory that a request has named in vain: drops it, or leaks it if the function is gone and may use it still.
+    /// Gives up memory that a request has named in vain: drops it, or leaks it if the function is
+    /// gone and may use it still.
     pub(super) fn release<T>(&self, memory: T) {
         if self.are_gone() && !self.use_no_memory() {
             core::mem::forget(memory);

@@ -21,7 +21,8 @@ pub(super) struct Table<T> {
     values: SpinLockIrq<RBTree<u32, T>>,
 }
 
-/// Memory for a value. It is taken before the device is asked for a number, so that nothing can fail after.
+/// Memory for a value. It is taken before the device is asked for a number, so that nothing can
+/// fail after.
 pub(super) struct Reservation<T>(RBTreeNodeReservation<u32, T>);
 
 /// A value that was taken out. It is dropped without the lock.
@@ -59,7 +60,8 @@ impl<T> Table<T> {
             .map(Taken)
     }
 
-    /// Lends the first value from a number on to `visit`, which must not sleep, and answers its number, too.
+    /// Lends the first value from a number on to `visit`, which must not sleep, and answers its
+    /// number, too.
     pub(super) fn first_from<R>(
         &self,
         number: u32,
@@ -78,8 +80,8 @@ impl<T> Table<T> {
             .with(|values| values.get_mut(&number).map(visit))
     }
 
-    /// Replaces a part of a value and returns what it was, which is to be dropped without the lock; the new part if there
-    /// is no such value.
+    /// Replaces a part of a value and returns what it was, which is to be dropped without the lock;
+    /// the new part if there is no such value.
     pub(super) fn swap<P>(&self, number: u32, mut part: P, of: impl FnOnce(&mut T) -> &mut P) -> P {
         self.with(number, |value| core::mem::swap(of(value), &mut part));
         part

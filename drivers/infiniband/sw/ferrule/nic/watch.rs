@@ -2,8 +2,9 @@
 
 //! How the driver learns that its function is gone when nobody gives it commands.
 //!
-//! Nothing tells a guest that the process behind the function has ended, or that somebody has reset the function behind
-//! the PCI core's back: no interrupt comes, and programs write to memory that nobody reads. So a timer reads a register.
+//! Nothing tells a guest that the process behind the function has ended, or that somebody has reset
+//! the function behind the PCI core's back: no interrupt comes, and programs write to memory that
+//! nobody reads. So a timer reads a register.
 
 use kernel_ext::time::{
     monotonic_ns,
@@ -15,11 +16,12 @@ use rdma::Handle;
 use super::Nic;
 use crate::verbs::Ferrule;
 
-/// How often the register is read. The access traps, so an idle function costs tens of microseconds a second.
+/// How often the register is read. The access traps, so an idle function costs tens of microseconds
+/// a second.
 const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// The timer of a device. It goes on while the device is unregistered, since users in the kernel wait for the end of
-/// their work then.
+/// The timer of a device. It goes on while the device is unregistered, since users in the kernel
+/// wait for the end of their work then.
 pub(super) struct Watch(Handle<Ferrule<Nic>>);
 
 impl Watch {
@@ -35,7 +37,8 @@ impl Watch {
 
 impl TimerCallback for Watch {
     fn expired(this: &WithTimer<Self>) {
-        // A device that is not found may just be on its way to another network namespace. If it has gone, the timer soon does.
+        // A device that is not found may just be on its way to another network namespace. If it has
+        // gone, the timer soon does.
         let Some(device) = this.0.device() else {
             return Self::start(this);
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The areas that the engine shares with those who post and poll: rings, control words and doorbells, as
-//! `include/uapi/rdma/ferrule-abi.h` lays them out.
+//! The areas that the engine shares with those who post and poll: rings, control words and
+//! doorbells, as `include/uapi/rdma/ferrule-abi.h` lays them out.
 
 use ferrule_engine::{
     abi,

@@ -2,8 +2,8 @@
 
 //! The command channel of a device.
 //!
-//! Each method enters the shard of the object that it is about ([`shards`](super::shards)), moves the engine, and lets
-//! [`policy`](super::policy) see to what is left.
+//! Each method enters the shard of the object that it is about ([`shards`](super::shards)), moves
+//! the engine, and lets [`policy`](super::policy) see to what is left.
 
 use core::num::NonZeroU32;
 
@@ -192,8 +192,9 @@ impl Commands for Shared {
             memory: Memory {
                 iova: memory.start(),
                 length: memory.len(),
-                // SAFETY: The region is moved into the engine and reaches nobody else. Address, length and
-                // rights are those that the user has asked for by this call, which is the registration.
+                // SAFETY: The region is moved into the engine and reaches nobody else. Address,
+                // length and rights are those that the user has asked for by this call, which is
+                // the registration.
                 region: unsafe { Registered::of_user(memory) },
             },
         };
@@ -207,9 +208,9 @@ impl Commands for Shared {
             memory: Memory {
                 iova: 0,
                 length: 0,
-                // SAFETY: The region is moved into the engine and reaches nobody else. Its length is 0 and it
-                // has no rights until a request of the user registers it; address, length and rights
-                // are then those that the user has mapped and asked for.
+                // SAFETY: The region is moved into the engine and reaches nobody else. Its length
+                // is 0 and it has no rights until a request of the user registers it; address,
+                // length and rights are then those that the user has mapped and asked for.
                 region: unsafe { Registered::of_user(memory) },
             },
         };
@@ -383,8 +384,8 @@ impl Commands for Shared {
             // A program tells by an address handle that it sends to queue pairs of the device.
             QpType::Ud if init.context.is_some() => Some(pd),
             QpType::Ud | QpType::RawPacket | QpType::XrcIni => {
-                // A user in the kernel makes its handles where nothing can wait. The core sends by queue pair 1 to other
-                // queue pairs 1.
+                // A user in the kernel makes its handles where nothing can wait. The core sends by
+                // queue pair 1 to other queue pairs 1.
                 if init.qp_type == QpType::Ud && !init.gsi {
                     self.shards.let_datagrams_meet();
                 }

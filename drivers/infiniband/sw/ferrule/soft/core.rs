@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An engine of a device in its shard, and the notes of other callers for the owner of the shard and
-//! for the worker.
+//! An engine of a device in its shard, and the notes of other callers for the owner of the shard
+//! and for the worker.
 
 use ferrule_engine::{
     BitmapScan,
@@ -47,11 +47,13 @@ pub(crate) struct Core {
     pub(super) index: usize,
     /// The index of the device among RDMA devices, for tracepoints.
     dev_index: Atomic<u32>,
-    /// How many user contexts, protection domains and completion queues are in it. All other objects need one of these.
+    /// How many user contexts, protection domains and completion queues are in it. All other
+    /// objects need one of these.
     parents: Atomic<u32>,
     /// How many are about to be added.
     pub(super) expected: Atomic<u32>,
-    /// Of which kinds of numbers the engine may have a block to spare: a bit for each. Only the owner of the shard writes it.
+    /// Of which kinds of numbers the engine may have a block to spare: a bit for each. Only the
+    /// owner of the shard writes it.
     spare: Atomic<u32>,
     #[pin]
     pub(super) shard: Shard<State>,
@@ -61,12 +63,13 @@ pub(crate) struct Core {
     /// Not 0: the worker has something to do.
     pub(super) wanted: Atomic<u32>,
     pub(super) offers: Offers,
-    /// When the timer fires at the latest, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns); `u64::MAX`: it
-    /// is not set.
+    /// When the timer fires at the latest, in nanoseconds of
+    /// [`monotonic_ns`](kernel_ext::time::monotonic_ns); `u64::MAX`: it is not set.
     pub(super) timer_due: Atomic<u64>,
     /// Until when the timer rests, by the same clock; `u64::MAX`: it does not. For the timer alone.
     pub(super) timer_rests_until: Atomic<u64>,
-    /// Until when the timer waits for a thread of real-time priority, by the same clock; 0: it does not. For the timer alone.
+    /// Until when the timer waits for a thread of real-time priority, by the same clock; 0: it does
+    /// not. For the timer alone.
     pub(super) timer_waits_until: Atomic<u64>,
     /// The looks of the worker since it is awake; 0: it is not. The worker alone counts.
     pub(super) worker_looks: Atomic<u32>,
@@ -89,8 +92,8 @@ pub(crate) struct Core {
     /// Packets that have come and wait for the owner of the shard.
     #[pin]
     pub(super) inbox: Inbox,
-    /// Frames that are steered to raw packet queue pairs, which wait as well. They have a place of their own, so that they
-    /// take none from packets.
+    /// Frames that are steered to raw packet queue pairs, which wait as well. They have a place of
+    /// their own, so that they take none from packets.
     #[pin]
     pub(super) frames: Inbox,
     /// Packets for which the inbox had no space, and packets that are not RoCEv2 at all.
@@ -178,19 +181,23 @@ impl Core {
         Kernel::new(self.dev_index(), caller)
     }
 
-    /// How many user contexts, protection domains and completion queues are in the shard, or about to be.
+    /// How many user contexts, protection domains and completion queues are in the shard, or about
+    /// to be.
     pub(super) fn all_parents(&self) -> u32 {
-        // A user is counted before it is expected no more ([`Place`](super::shards::Place)), so it is found here or there.
+        // A user is counted before it is expected no more ([`Place`](super::shards::Place)), so it
+        // is found here or there.
         let expected = self.expected.load(Acquire);
         expected + self.parents.load(Relaxed)
     }
 
-    /// Whether the engine may have a block of a kind to spare. If not, no object of the kind has gone since it was asked.
+    /// Whether the engine may have a block of a kind to spare. If not, no object of the kind has
+    /// gone since it was asked.
     pub(super) fn may_spare(&self, kind: TableKind) -> bool {
         self.spare.load(Relaxed) & bit(kind) != 0
     }
 
-    /// The engine was asked for a block of a kind, or an object of it has gone. The caller owns the shard.
+    /// The engine was asked for a block of a kind, or an object of it has gone. The caller owns the
+    /// shard.
     pub(super) fn set_spare(&self, kind: TableKind, spare: bool) {
         let others = self.spare.load(Relaxed) & !bit(kind);
         let of_kind = if spare { bit(kind) } else { 0 };
@@ -207,7 +214,8 @@ impl Core {
         self.index != 0 && self.all_parents() == 0
     }
 
-    /// Counts the objects that others need. An engine without any has its last blocks to spare, too. The caller owns the shard.
+    /// Counts the objects that others need. An engine without any has its last blocks to spare,
+    /// too. The caller owns the shard.
     pub(super) fn count_parents(&self, engine: &Engine<Kernel>) {
         let parents = engine.parents();
         self.parents.store(parents, Relaxed);

@@ -139,7 +139,8 @@ impl Directory {
         )
     }
 
-    /// The device has another name, which no other one has, or none. Without a name or memory it has no directory.
+    /// The device has another name, which no other one has, or none. Without a name or memory it
+    /// has no directory.
     pub(super) fn set_name(&self, name: Option<&CStr>) {
         let mut files = self.files.lock();
         // This waits for programs that read or write one of the files.

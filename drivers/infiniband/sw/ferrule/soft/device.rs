@@ -116,8 +116,8 @@ pub(crate) struct Soft {
 }
 
 impl Soft {
-    /// Where an address vector leads: to this device itself if the GID is its own, or out to the network by the route
-    /// that `route` finds.
+    /// Where an address vector leads: to this device itself if the GID is its own, or out to the
+    /// network by the route that `route` finds.
     fn resolve(
         &self,
         to: &AddressVector<'_>,
@@ -144,8 +144,8 @@ impl Soft {
         Ok(Destination::new(path, route))
     }
 
-    /// The way to a remote peer, for the queue pair `qpn` here and `peer` there, 0 where they are not known. Process
-    /// context.
+    /// The way to a remote peer, for the queue pair `qpn` here and `peer` there, 0 where they are
+    /// not known. Process context.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl Soft {
         })
     }
 
-    /// Gives a queue pair an account for its packets, if it has none yet: before it gets a way to a remote
-    /// peer, or is in a state in which it may send datagrams. Process context.
+    /// Gives a queue pair an account for its packets, if it has none yet: before it gets a way to a
+    /// remote peer, or is in a state in which it may send datagrams. Process context.
     ///
     /// # Errors
     ///
@@ -188,8 +188,9 @@ impl Soft {
             .map_err(errno)
     }
 
-    /// A queue pair has been connected to one of this device. They are to be in one shard as soon as either of them may send to
-    /// the other one: over a reliable connection when both are connected to each other.
+    /// A queue pair has been connected to one of this device. They are to be in one shard as soon
+    /// as either of them may send to the other one: over a reliable connection when both are
+    /// connected to each other.
     fn meet(&self, qpn: u32, qp_type: QpType, peer: u32) {
         let shards = &self.shared.shards;
         let (own_block, block) = (Block::of_qp(qpn), Block::of_qp(peer));
@@ -238,7 +239,8 @@ impl Backend for Soft {
     const HAS_QP_COUNTERS: bool = true;
     const HAS_ENGINES: bool = true;
     const HAS_FRAMES: bool = true;
-    /// All that programs can ask for. A datagram that comes by the wire when the memory for it is absent is dropped.
+    /// All that programs can ask for. A datagram that comes by the wire when the memory for it is
+    /// absent is dropped.
     const ON_DEMAND: OnDemand = OnDemand {
         implicit: true,
         rc: XRC
@@ -337,8 +339,8 @@ impl Backend for Soft {
             }
             None => (None, None),
         };
-        // A datagram queue pair gets its account in INIT, because each datagram brings its own route; and one for frames,
-        // which have none.
+        // A datagram queue pair gets its account in INIT, because each datagram brings its own
+        // route; and one for frames, which have none.
         let has_paths = matches!(qp_type, QpType::Rc | QpType::Uc);
         if route.is_some() || !has_paths && change.state == Some(State::Init) {
             self.enable_sending(qpn, qp_type)?;

@@ -2,9 +2,9 @@
 
 //! The kernel as the engine's host: the services that a call into the engine needs.
 //!
-//! The engine knows the world by the traits of `ferrule_engine::host`. They are implemented here, in
-//! [`memory`](super::memory), in [`areas`](super::areas) and in [`net`](super::net). Nothing in this file
-//! decides anything.
+//! The engine knows the world by the traits of `ferrule_engine::host`. They are implemented here,
+//! in [`memory`](super::memory), in [`areas`](super::areas) and in [`net`](super::net). Nothing in
+//! this file decides anything.
 
 use core::convert::Infallible;
 
@@ -69,20 +69,22 @@ use crate::{
 /// How many packets are sent in one go: the softirq work that they lead to is put off meanwhile.
 const BURST: u32 = 64;
 
-/// The same for packets by the loopback device. All of them come back in one softirq, which takes 2 us for each and is not
-/// preempted.
+/// The same for packets by the loopback device. All of them come back in one softirq, which takes 2
+/// us for each and is not preempted.
 const LOOPBACK_BURST: u32 = 4;
 
-/// So many packets by the loopback device may wait behind a softirq that sends them: those of a turn.
+/// So many packets by the loopback device may wait behind a softirq that sends them: those of a
+/// turn.
 const LOOPBACK_BACKLOG: u32 = 16;
 
 /// The kind of a caller of the engine.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Caller {
-    /// A thread. It can wait for the shard to hand a job back, so the bytes of large messages are copied outside. It leaves
-    /// the shard when another thread is to have the processor.
+    /// A thread. It can wait for the shard to hand a job back, so the bytes of large messages are
+    /// copied outside. It leaves the shard when another thread is to have the processor.
     Thread,
-    /// A softirq that leaves the rest to another one when a thread is to have the processor. The engine copies at once.
+    /// A softirq that leaves the rest to another one when a thread is to have the processor. The
+    /// engine copies at once.
     #[default]
     Softirq,
     /// A softirq that does not leave it: that of a packet from another machine.
@@ -148,11 +150,13 @@ impl Kernel {
         self.job.take()
     }
 
-    /// A packet of such a queue pair is about to be sent, in this burst or a new one. It takes `part` of the burst.
+    /// A packet of such a queue pair is about to be sent, in this burst or a new one. It takes
+    /// `part` of the burst.
     ///
     /// # Errors
     ///
-    /// [`Unsent::Full`] without write space, [`Unsent::Busy`] if it would overtake packets before it.
+    /// [`Unsent::Full`] without write space, [`Unsent::Busy`] if it would overtake packets before
+    /// it.
     #[inline]
     fn begin_one(&mut self, sender: &Sender, kind: Sends, part: u32) -> Result<(), Unsent> {
         if !sender.has_write_space(kind) {
@@ -169,8 +173,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The engine's answer for a packet that was sent, or was not. It may be the last one of its burst: softirqs then take
-    /// their time before the engine looks whether to give way.
+    /// The engine's answer for a packet that was sent, or was not. It may be the last one of its
+    /// burst: softirqs then take their time before the engine looks whether to give way.
     #[inline]
     fn end_one(&mut self, sent: Result<(), Failed>) -> Result<(), Unsent> {
         if self.sent >= BURST {
@@ -188,8 +192,8 @@ impl Kernel {
         }
     }
 
-    /// Lets all that was sent leave, and returns how many packets were lost on the way to the network
-    /// device, and how many lists of them have left.
+    /// Lets all that was sent leave, and returns how many packets were lost on the way to the
+    /// network device, and how many lists of them have left.
     #[inline]
     pub(super) fn finish(mut self) -> (u32, u32) {
         self.pending.flush();

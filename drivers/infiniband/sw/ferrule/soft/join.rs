@@ -48,8 +48,8 @@ impl Shards {
         }
     }
 
-    /// Sees to it that a queue pair for datagrams of a block is found by those of the device that send to it, now or
-    /// [later](Shards::let_datagrams_meet). Process context.
+    /// Sees to it that a queue pair for datagrams of a block is found by those of the device that
+    /// send to it, now or [later](Shards::let_datagrams_meet). Process context.
     pub(super) fn place_datagrams(&self, block: Block) {
         let meet = *self.datagrams_meet.lock();
         if meet {
@@ -57,10 +57,11 @@ impl Shards {
         }
     }
 
-    /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is there. Process context.
+    /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is
+    /// there. Process context.
     ///
-    /// One is added first, and then its caller looks whether they meet. So either the queue pair is seen here, or that there.
-    /// The same holds where it comes to another shard meanwhile.
+    /// One is added first, and then its caller looks whether they meet. So either the queue pair is
+    /// seen here, or that there. The same holds where it comes to another shard meanwhile.
     pub(super) fn let_datagrams_meet(&self) {
         let mut meet = self.datagrams_meet.lock();
         if *meet {
@@ -74,10 +75,11 @@ impl Shards {
         *meet = true;
     }
 
-    /// Lets the engine of a shard take over the objects of another one: that with the smaller number. Does nothing if both are
-    /// the same. Process context.
+    /// Lets the engine of a shard take over the objects of another one: that with the smaller
+    /// number. Does nothing if both are the same. Process context.
     ///
-    /// A caller owns both for that, and has to wait for each. The smaller number comes first, so no two wait for each other.
+    /// A caller owns both for that, and has to wait for each. The smaller number comes first, so no
+    /// two wait for each other.
     #[inline(never)]
     pub(super) fn merge(&self, one: &WithTimer<Core>, other: &WithTimer<Core>) {
         let (into, from) = match one.index.cmp(&other.index) {
@@ -94,12 +96,13 @@ impl Shards {
                 into
             };
             let seen = busy.awaited_ends.load(Relaxed);
-            // In case that threads of real-time priority keep the workers from every processor: deadlines have moved, or a timer
-            // has fired in vain meanwhile.
+            // In case that threads of real-time priority keep the workers from every processor:
+            // deadlines have moved, or a timer has fired in vain meanwhile.
             policy::fire_in(into, policy::LEFT_DELAY);
             policy::fire_in(from, policy::LEFT_DELAY);
             drop((owner, other));
-            // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
+            // Each sees to calls that were missed. That of `into` goes on with the work, and sets
+            // the timer.
             into.wake_worker();
             from.wake_worker();
             match result {
@@ -122,7 +125,8 @@ impl Shards {
         engine.merge(&mut other.engine, |block| {
             self.owners.set(block, into.index)
         })?;
-        // Whoever adds a note looks afterwards whether the block has moved. So either the note is seen here, or the move there.
+        // Whoever adds a note looks afterwards whether the block has moved. So either the note is
+        // seen here, or the move there.
         smp_mb();
         let mut looks = u32::MAX;
         while !(from.kicked.is_empty() && other.kicked.is_done()) {

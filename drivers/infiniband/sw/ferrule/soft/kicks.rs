@@ -2,14 +2,16 @@
 
 //! The kicks in progress, and which of them does the work that nobody has come for.
 //!
-//! Several programs may kick at once. One of them owns the shard, and the others wait for their turns, each to do its own
-//! work. So a kick that is done with its own leaves theirs to them. If it did their work, their processors would wait, and its
-//! own program would post nothing. There may be other work, such as answers to packets. Two programs that kick without a
-//! pause would leave that for ever, so one kick in four does it.
+//! Several programs may kick at once. One of them owns the shard, and the others wait for their
+//! turns, each to do its own work. So a kick that is done with its own leaves theirs to them. If it
+//! did their work, their processors would wait, and its own program would post nothing. There may
+//! be other work, such as answers to packets. Two programs that kick without a pause would leave
+//! that for ever, so one kick in four does it.
 //!
-//! The last kick in progress sees to it that what is left is done. Owners of the shard note whether work is left, each before
-//! its kick ends, so the last one sees what the last owner has noted. A kick that leaves a missed call notes that, too. If
-//! another owner has taken the call before, the note is for nothing.
+//! The last kick in progress sees to it that what is left is done. Owners of the shard note whether
+//! work is left, each before its kick ends, so the last one sees what the last owner has noted. A
+//! kick that leaves a missed call notes that, too. If another owner has taken the call before, the
+//! note is for nothing.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -65,7 +67,8 @@ impl Kicks {
         self.has_others() && self.might_leave.fetch_add(1, Relaxed) % DOES != 0
     }
 
-    /// Notes whether work is left at the end of a turn, for the owner of the shard; or that a call was missed.
+    /// Notes whether work is left at the end of a turn, for the owner of the shard; or that a call
+    /// was missed.
     #[inline]
     pub(super) fn note_left(&self, left: bool) {
         // Mostly it is as before, and the cache line stays shared.

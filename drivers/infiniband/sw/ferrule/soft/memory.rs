@@ -28,14 +28,15 @@ use rdma::{
     Memory, //
 };
 
-/// The memory of a region: pages of a program, pinned or paged on demand, or memory of a kernel user.
+/// The memory of a region: pages of a program, pinned or paged on demand, or memory of a kernel
+/// user.
 ///
 /// # Invariants
 ///
 /// - If the memory is a kernel user's, only the engine reaches it, by what a valid key names
 ///   ([`Registered::of_user`]).
-/// - If it is paged on demand, its bytes are accessed by the engine of the device whose shard is in its
-///   [`Exclusive`](super::paging::Paging), so by the owner of the shard.
+/// - If it is paged on demand, its bytes are accessed by the engine of the device whose shard is in
+///   its [`Exclusive`](super::paging::Paging), so by the owner of the shard.
 pub(crate) struct Registered(Bytes);
 
 enum Bytes {
@@ -64,8 +65,9 @@ impl Registered {
     ///
     /// `ENOMEM`.
     pub(super) fn of_program(umem: Umem) -> Result<Self> {
-        // INVARIANT: It is a program's. On-demand memory is made by `Shared::page_on_demand`, for the device that it is
-        // then registered with. No other type makes accesses, and no other caller than the engine calls its methods.
+        // INVARIANT: It is a program's. On-demand memory is made by `Shared::page_on_demand`, for
+        // the device that it is then registered with. No other type makes accesses, and no other
+        // caller than the engine calls its methods.
         Ok(Registered(if umem.memory().on_demand().is_none() {
             Bytes::Pinned(Arc::new(umem, GFP_KERNEL_ACCOUNT)?)
         } else {
@@ -87,19 +89,19 @@ impl Registered {
     /// that is not meant for it. The engine is safe code, and so is the trait by which it reaches
     /// the memory; but with such memory a fault in its checks (`memory/key.rs`,
     /// `memory/memory_window.rs`, `memory/bind.rs`, `memory/fast.rs`), or in the files that name
-    /// offsets after them (`memory/sgl.rs`, `operation/atomic.rs`, `operation/atomic_write.rs`), is a fault
-    /// in the safety of the kernel's memory.
+    /// offsets after them (`memory/sgl.rs`, `operation/atomic.rs`, `operation/atomic_write.rs`), is
+    /// a fault in the safety of the kernel's memory.
     ///
     /// # Safety
     ///
-    /// The region is handed to an engine, and to nobody else. Its range and its rights there are those
-    /// by which the user knows it: no other address stands for the start of the memory than its own,
-    /// and nothing is open before the user has registered it.
+    /// The region is handed to an engine, and to nobody else. Its range and its rights there are
+    /// those by which the user knows it: no other address stands for the start of the memory than
+    /// its own, and nothing is open before the user has registered it.
     pub(super) unsafe fn of_user(memory: Memory) -> Self {
-        // INVARIANT: By the requirements of this function. The engine reaches the memory of its regions
-        // when it carries out a request, of the queue pair or of its peer, with what the check of the
-        // key that the request names has answered: that the key is valid there and then, and gives the
-        // right to each byte.
+        // INVARIANT: By the requirements of this function. The engine reaches the memory of its
+        // regions when it carries out a request, of the queue pair or of its peer, with what the
+        // check of the key that the request names has answered: that the key is valid there and
+        // then, and gives the right to each byte.
         Registered(Bytes::Alone(memory))
     }
 
@@ -133,7 +135,8 @@ impl Registered {
         self.memory().writable()
     }
 
-    /// Reads bytes from `offset` on into memory that need not be initialised, and answers it: now it is.
+    /// Reads bytes from `offset` on into memory that need not be initialised, and answers it: now
+    /// it is.
     #[inline]
     pub(super) fn read_to<'a>(
         &self,
@@ -153,7 +156,8 @@ impl Registered {
         from: usize,
         length: usize,
     ) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, the user, to whom the packet is, opened the bytes that are named.
+        // SAFETY: By the type invariants, the user, to whom the packet is, opened the bytes that
+        // are named.
         unsafe { self.memory().write_packet(offset, packet, from, length) }.map_err(|_| Fault)
     }
 }
@@ -190,7 +194,8 @@ impl Region for Registered {
         to_offset: u64,
         length: usize,
     ) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, the users opened the bytes that are named, at `to` for writing.
+        // SAFETY: By the type invariants, the users opened the bytes that are named, at `to` for
+        // writing.
         unsafe {
             Memory::copy(
                 to.memory(),

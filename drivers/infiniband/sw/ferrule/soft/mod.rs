@@ -2,7 +2,8 @@
 
 //! The `soft` backend: the engine in the kernel.
 //!
-//! [`Soft`] is a device to the verbs ([`Backend`](crate::backend::Backend)), and [`shared`] has the handle to its engine.
+//! [`Soft`] is a device to the verbs ([`Backend`](crate::backend::Backend)), and [`shared`] has the
+//! handle to its engine.
 
 mod areas;
 mod commands;

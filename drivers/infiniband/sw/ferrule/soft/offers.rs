@@ -2,10 +2,10 @@
 
 //! When a stream of kicks is offered to the worker.
 //!
-//! A program that kicks again and again pays a system call a message, though another processor may be
-//! idle. So a stream of kicks is offered to the worker: if it gets a processor to itself, programs post
-//! without system calls. An offer that comes to nothing costs those programs time, so after one there is
-//! a pause, which doubles each time.
+//! A program that kicks again and again pays a system call a message, though another processor may
+//! be idle. So a stream of kicks is offered to the worker: if it gets a processor to itself,
+//! programs post without system calls. An offer that comes to nothing costs those programs time, so
+//! after one there is a pause, which doubles each time.
 
 use kernel::sync::atomic::{
     Atomic,
@@ -20,8 +20,8 @@ use kernel_ext::time::monotonic_ns;
 const STREAM: u64 = 16;
 const STREAM_NS: u64 = 1_000_000;
 
-/// A kick counts once more for each so many bytes that it has copied. A program with a backlog kicks once for many messages,
-/// and to copy them takes far longer than the call.
+/// A kick counts once more for each so many bytes that it has copied. A program with a backlog
+/// kicks once for many messages, and to copy them takes far longer than the call.
 const BYTES: u64 = 64 << 10;
 
 /// An offer that brings the worker fewer requests has come to nothing.
@@ -54,7 +54,8 @@ impl Offers {
         }
     }
 
-    /// Counts a kick that has copied so many bytes, and says whether it is one of a stream that should be offered.
+    /// Counts a kick that has copied so many bytes, and says whether it is one of a stream that
+    /// should be offered.
     #[inline]
     pub(super) fn is_due(&self, bytes: u64) -> bool {
         let counts = 1 + bytes / BYTES;

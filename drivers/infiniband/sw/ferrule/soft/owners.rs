@@ -2,9 +2,9 @@
 
 //! The shard of each block of numbers.
 //!
-//! A number of an object says by this in which shard the object is. The owner of a shard reads what concerns it as it is:
-//! a block changes its shard in the hands of a caller who owns both. Others may read what has just changed, and look again
-//! when they own the shard.
+//! A number of an object says by this in which shard the object is. The owner of a shard reads what
+//! concerns it as it is: a block changes its shard in the hands of a caller who owns both. Others
+//! may read what has just changed, and look again when they own the shard.
 
 use ferrule_engine::{
     Block,
@@ -58,15 +58,16 @@ impl Owners {
         usize::try_from(owner).ok()?.checked_sub(1)
     }
 
-    /// The block is in this shard from now on. The caller owns the shard that had it, and this one, too, if the block has objects.
+    /// The block is in this shard from now on. The caller owns the shard that had it, and this one,
+    /// too, if the block has objects.
     pub(super) fn set(&self, block: Block, shard: usize) {
         if let Some(place) = self.place(block) {
             place.store((shard + 1) as i8, Relaxed);
         }
     }
 
-    /// Gives a block that nobody has to a shard; `None` if all are taken. The first one of each kind is for the shard 0:
-    /// objects of the port's own have numbers there. One caller at a time.
+    /// Gives a block that nobody has to a shard; `None` if all are taken. The first one of each
+    /// kind is for the shard 0: objects of the port's own have numbers there. One caller at a time.
     pub(super) fn take(&self, kind: TableKind, shard: usize) -> Option<Block> {
         let from = u32::from(shard != 0);
         let block = (from..kind.blocks())

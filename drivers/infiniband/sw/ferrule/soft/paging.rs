@@ -2,9 +2,10 @@
 
 //! On-demand memory and the engine: pages come and go by commands.
 //!
-//! The engine accesses memory in the hands of the shard's owner. A page enters or leaves the table of a region in the
-//! same hands, so a page that the engine finds stays there until the owner leaves. The kernel takes a page away
-//! after that: it waits for the shard as a command does, for no longer than a slice of the engine's work.
+//! The engine accesses memory in the hands of the shard's owner. A page enters or leaves the table
+//! of a region in the same hands, so a page that the engine finds stays there until the owner
+//! leaves. The kernel takes a page away after that: it waits for the shard as a command does, for
+//! no longer than a slice of the engine's work.
 
 use ferrule_engine::{
     Block,
@@ -21,9 +22,9 @@ pub(super) struct Paging {
     pub(super) context: ContextId,
 }
 
-// SAFETY: The function is called once, by the owner of the shard that has the context, and so the region: both move to another
-// one in the hands of a caller that owns both shards. The engine accesses memory in the hands of an owner alone, and nobody
-// else does (`Registered`).
+// SAFETY: The function is called once, by the owner of the shard that has the context, and so the
+// region: both move to another one in the hands of a caller that owns both shards. The engine
+// accesses memory in the hands of an owner alone, and nobody else does (`Registered`).
 unsafe impl Exclusive for Paging {
     fn exclusively(&self, f: &mut dyn FnMut()) {
         let block = Block::of_context(self.context);

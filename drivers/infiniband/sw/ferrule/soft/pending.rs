@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A set of numbers that wait for the owner of the shard: queue pairs of the kernel's own users that have
-//! new requests, or contexts that kicked while another caller was the owner.
+//! A set of numbers that wait for the owner of the shard: queue pairs of the kernel's own users
+//! that have new requests, or contexts that kicked while another caller was the owner.
 //!
-//! The set is a bitmap of three levels: a bit for each number, and above it bits that tell which words below
-//! are not 0. [`PendingSet::add`] sets bits from the bottom up; the owner of the shard clears them from the top
-//! down, each before it reads the word below, and all steps are fully ordered. So a bit that is found set has
-//! yet to be taken, together with the requests that were posted before; and a bit that is set below is found by
-//! way of those above.
+//! The set is a bitmap of three levels: a bit for each number, and above it bits that tell which
+//! words below are not 0. [`PendingSet::add`] sets bits from the bottom up; the owner of the shard
+//! clears them from the top down, each before it reads the word below, and all steps are fully
+//! ordered. So a bit that is found set has yet to be taken, together with the requests that were
+//! posted before; and a bit that is set below is found by way of those above.
 //!
 //! The owner takes some at a time, and keeps its position in a [`BitmapScan`].
 
@@ -75,8 +75,8 @@ impl PendingSet {
         })
     }
 
-    /// Adds a number, and says whether it was not in the set; then the caller sees to it that the engine
-    /// runs. Any context.
+    /// Adds a number, and says whether it was not in the set; then the caller sees to it that the
+    /// engine runs. Any context.
     pub(super) fn add(&self, number: u32) -> bool {
         let index = number & abi::DB_INDEX_MASK;
         let (leaf, middle) = (index / BITS, index / BITS / BITS);
@@ -100,8 +100,8 @@ impl PendingSet {
         self.top.load(Relaxed) == 0
     }
 
-    /// Takes numbers, below 65536, out of the set and calls `each` with them, as many as `looks` allows. The rest
-    /// is for the next call with the same `position`. For the owner of the shard.
+    /// Takes numbers, below 65536, out of the set and calls `each` with them, as many as `looks`
+    /// allows. The rest is for the next call with the same `position`. For the owner of the shard.
     #[inline]
     pub(super) fn take(&self, position: &mut BitmapScan, looks: &mut u32, each: impl FnMut(u32)) {
         if position.is_done() {

@@ -67,36 +67,42 @@ const KICK: Budget = Budget {
 /// The part of it for other programs, whose calls were missed during this program's work.
 const OTHERS: Budget = SLICE;
 
-/// When the timer does what a kick leaves to others in progress, or while it carries out a copy job, in nanoseconds: about the
-/// time slice of a thread. Mostly the others do it before, or the kick itself with the job in its hands.
+/// When the timer does what a kick leaves to others in progress, or while it carries out a copy
+/// job, in nanoseconds: about the time slice of a thread. Mostly the others do it before, or the
+/// kick itself with the job in its hands.
 const OTHERS_DELAY: u64 = 4_000_000;
 
 /// The budget of a command for the work of others, after its own.
 const COMMAND: Budget = KICK;
 
-/// When the timer does what a caller leaves, in nanoseconds, if nobody else has done it. Threads of real-time priority may
-/// keep that caller and the worker from every processor for as long as they like, and it may be this work that they poll
-/// for. Most threads that a caller gives way to have ended by then.
+/// When the timer does what a caller leaves, in nanoseconds, if nobody else has done it. Threads of
+/// real-time priority may keep that caller and the worker from every processor for as long as they
+/// like, and it may be this work that they poll for. Most threads that a caller gives way to have
+/// ended by then.
 pub(super) const LEFT_DELAY: u64 = 100_000;
 
-/// How long the awake worker may be kept from looking at doorbells, in nanoseconds: about the time slice of a thread. Then the
-/// timer does, and lets programs kick again: threads of real-time priority may keep the worker from its processor, and a
-/// program polls for what it was told to ring without a kick.
+/// How long the awake worker may be kept from looking at doorbells, in nanoseconds: about the time
+/// slice of a thread. Then the timer does, and lets programs kick again: threads of real-time
+/// priority may keep the worker from its processor, and a program polls for what it was told to
+/// ring without a kick.
 pub(super) const HELD_UP_NS: u64 = 4_000_000;
 
-/// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
-/// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
-/// 25 thousand instructions, or 8 thousand and the copying. A caller that waits in [`Shard::enter`](super::shard::Shard::enter)
-/// keeps its processor for as many slices as others wait before it. Scanning doorbells and notes counts, each of them
-/// as a part of a request, since programs decide how many there are.
+/// The most that an owner does before it leaves the shard, to enter it again if its budget allows.
+/// An owner is not preempted, so this is how long others may have to wait, threads with real-time
+/// priority among them: some 25 thousand instructions, or 8 thousand and the copying. A caller that
+/// waits in [`Shard::enter`](super::shard::Shard::enter) keeps its processor for as many slices as
+/// others wait before it. Scanning doorbells and notes counts, each of them as a part of a request,
+/// since programs decide how many there are.
 pub(super) const SLICE: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
 };
 
-/// Runs the engine as the shard's owner for a slice of a budget, ends the burst, sees to the timer, and leaves.
+/// Runs the engine as the shard's owner for a slice of a budget, ends the burst, sees to the timer,
+/// and leaves.
 ///
-/// Returns what the engine did, whether a call was missed meanwhile, and the copy job that it has led to.
+/// Returns what the engine did, whether a call was missed meanwhile, and the copy job that it has
+/// led to.
 #[inline]
 fn turn(
     core: &WithTimer<Core>,
@@ -117,7 +123,8 @@ fn turn(
     };
     let job = host.take_job();
     sent(core, host);
-    // Each turn counts as a request, so that programs which kick without end cannot keep a caller for ever.
+    // Each turn counts as a request, so that programs which kick without end cannot keep a caller
+    // for ever.
     outcome.used = Budget {
         requests: outcome.used.requests + taken.requests + 1,
         bytes: outcome.used.bytes + taken.bytes,
@@ -133,23 +140,23 @@ fn turn(
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
         wait_at_most(deadline.saturating_sub(monotonic_raw_ns()));
     }
-    // A softirq does not come back for what it leaves at the end of its budget, and another caller may lose the processor
-    // before it does.
+    // A softirq does not come back for what it leaves at the end of its budget, and another caller
+    // may lose the processor before it does.
     let stays_away = !may_wait && budget.less(outcome.used).is_spent();
     if need_resched() || outcome.more && stays_away {
         wait_at_most(LEFT_DELAY);
     }
-    // Those to whom a kick leaves work may lose the processor as well; and so may a caller that carries out a job, for which
-    // work and calls wait that it does not know of yet.
+    // Those to whom a kick leaves work may lose the processor as well; and so may a caller that
+    // carries out a job, for which work and calls wait that it does not know of yet.
     if first.is_some() && outcome.more && !outcome.first && core.kicks.has_others() || job.is_some()
     {
         wait_at_most(OTHERS_DELAY);
     }
     if let Some(wait) = wait {
         fire_in(core, wait);
-        // `ring` may set the timer to now, and this call may have set it back to later. The timer's own
-        // lock orders the two: a queue pair that was added before the timer was last set is seen
-        // here. The same holds for packets and frames that are to be taken later.
+        // `ring` may set the timer to now, and this call may have set it back to later. The timer's
+        // own lock orders the two: a queue pair that was added before the timer was last set is
+        // seen here. The same holds for packets and frames that are to be taken later.
         if !core.doorbells.is_empty() || has_arrivals(core) {
             outcome.more = true;
             let wait = if stays_away { LEFT_DELAY } else { OTHERS_DELAY };
@@ -160,14 +167,16 @@ fn turn(
     (outcome, owner.leave(), job)
 }
 
-/// Sets the timer to fire in so many nanoseconds, unless it fires sooner anyway. For the owner of the shard.
+/// Sets the timer to fire in so many nanoseconds, unless it fires sooner anyway. For the owner of
+/// the shard.
 ///
-/// Deadlines mostly move to later times: an acknowledgement has come, or more doorbells. Setting the clock's interrupt
-/// anew takes longer than a message does, in a virtual machine several times as long. If the timer fires too soon, the
-/// engine asks for the rest of the time.
+/// Deadlines mostly move to later times: an acknowledgement has come, or more doorbells. Setting
+/// the clock's interrupt anew takes longer than a message does, in a virtual machine several times
+/// as long. If the timer fires too soon, the engine asks for the rest of the time.
 ///
-/// The timer function clears `timer_due` before it tries to own the shard. An owner that has read the older value has
-/// missed its call, so it comes here again. A timer that rests tries nothing, but sets itself, and wakes the worker.
+/// The timer function clears `timer_due` before it tries to own the shard. An owner that has read
+/// the older value has missed its call, so it comes here again. A timer that rests tries nothing,
+/// but sets itself, and wakes the worker.
 #[inline]
 pub(super) fn fire_in(core: &WithTimer<Core>, wait: u64) {
     let at = monotonic_ns().saturating_add(wait);
@@ -254,9 +263,10 @@ pub(super) fn take_in(
 
 /// Ends the burst of packets that a call into the engine has sent. For the owner of the shard.
 ///
-/// Packets by the loopback device or a veth come back meanwhile, on this processor, and wait in the inbox. If the owner
-/// left before, another one could send the next packets of a queue pair on a processor of its own, and these would
-/// overtake those that have yet to come back. An unreliable connection would lose messages by that.
+/// Packets by the loopback device or a veth come back meanwhile, on this processor, and wait in the
+/// inbox. If the owner left before, another one could send the next packets of a queue pair on a
+/// processor of its own, and these would overtake those that have yet to come back. An unreliable
+/// connection would lose messages by that.
 #[inline]
 pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
     let (lost, lists) = host.finish();
@@ -268,8 +278,8 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
     }
 }
 
-/// Carries out a copy job, which the caller has taken along from the shard, and becomes the owner to hand it back.
-/// Process context.
+/// Carries out a copy job, which the caller has taken along from the shard, and becomes the owner
+/// to hand it back. Process context.
 ///
 /// The wait for the shard is some microseconds, unless an owner in softirq context copies.
 #[inline(never)]
@@ -287,8 +297,8 @@ pub(super) fn carry_out<'a>(
     owner
 }
 
-/// Becomes the owner to run the engine, and takes the missed calls. A caller that waits in vain for the shard, or may not
-/// wait, leaves a note, and the owner does its work.
+/// Becomes the owner to run the engine, and takes the missed calls. A caller that waits in vain for
+/// the shard, or may not wait, leaves a note, and the owner does its work.
 #[inline]
 fn enter(
     core: &WithTimer<Core>,
@@ -304,11 +314,11 @@ fn enter(
 
 /// The result of [`serve`].
 pub(super) struct Served {
-    /// Work is left that the caller has come for. A kick has come for its program's work alone. The last kick in progress
-    /// hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).
+    /// Work is left that the caller has come for. A kick has come for its program's work alone. The
+    /// last kick in progress hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).
     pub(super) more: bool,
-    /// The timer is set for that, if the caller was a softirq: the last turn knew that it was the last, and no call was missed
-    /// after it.
+    /// The timer is set for that, if the caller was a softirq: the last turn knew that it was the
+    /// last, and no call was missed after it.
     pub(super) is_timed: bool,
     /// So many bytes were copied.
     bytes: u64,
@@ -320,8 +330,8 @@ pub(super) struct Served {
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
 /// [`OTHERS`].
 ///
-/// If another caller owns the shard, this one waits for its turn for a while, or leaves it the work ([`enter`]). A `job` in
-/// the caller's hands is carried out first.
+/// If another caller owns the shard, this one waits for its turn for a while, or leaves it the work
+/// ([`enter`]). A `job` in the caller's hands is carried out first.
 pub(super) fn serve(
     core: &WithTimer<Core>,
     budget: Budget,
@@ -376,7 +386,8 @@ pub(super) fn serve(
         }
         // A caller whose call was missed found this one here, which does the other one's work now.
         left = left.less(used);
-        // With a job in its hands it comes back. A thread has given way already, when it left the shard.
+        // With a job in its hands it comes back. A thread has given way already, when it left the
+        // shard.
         if job.is_none() && (left.is_spent() || !caller.may_wait() && caller.gives_way()) {
             // A call that was missed after the turn is no work of the engine yet.
             if missed {
@@ -389,7 +400,8 @@ pub(super) fn serve(
     }
 }
 
-/// Serves a context of the shard that has rung a doorbell while no worker was awake. Process context.
+/// Serves a context of the shard that has rung a doorbell while no worker was awake. Process
+/// context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     core.kicks.begin();
     let served = serve(core, KICK, Some(first), Caller::Thread, None);
@@ -411,8 +423,8 @@ pub(super) fn command<R>(
     result
 }
 
-/// The end of a command: leaves the shard, and does the work that is left. Not inlined, since a job and a host are large for
-/// the stacks of commands.
+/// The end of a command: leaves the shard, and does the work that is left. Not inlined, since a job
+/// and a host are large for the stacks of commands.
 #[inline(never)]
 fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Kernel) {
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
@@ -431,11 +443,11 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
     }
 }
 
-/// Does queued work of a context of the shard, up to a slice, and takes its doorbells even if it has not kicked: one that ends
-/// may find its kicks refused. Process context.
+/// Does queued work of a context of the shard, up to a slice, and takes its doorbells even if it
+/// has not kicked: one that ends may find its kicks refused. Process context.
 ///
-/// Returns whether nothing is left of it. Work of others is left to the worker: their programs may post without end. May wait
-/// for copy jobs before.
+/// Returns whether nothing is left of it. Work of others is left to the worker: their programs may
+/// post without end. May wait for copy jobs before.
 pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) -> bool {
     let mut owner = core.shard.enter();
     owner.take_missed();

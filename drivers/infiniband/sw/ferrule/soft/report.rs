@@ -17,8 +17,8 @@ use super::{
     shared::Shared, //
 };
 
-/// Writes the file: counters and numbers of objects first, then a line for each shard that has objects, and for each of its
-/// queue pairs.
+/// Writes the file: counters and numbers of objects first, then a line for each shard that has
+/// objects, and for each of its queue pairs.
 pub(super) struct Report(pub(super) Shared);
 
 /// The sum of a count of each shard.
@@ -38,7 +38,8 @@ impl Writer for Report {
         writeln!(f, "worker_wakes {wakes}")?;
         writeln!(f, "worker_requests {requests}")?;
         writeln!(f, "lists {lists}")?;
-        // The owner of a shard is not preempted, so it copies and leaves; the text is made after that.
+        // The owner of a shard is not preempted, so it copies and leaves; the text is made after
+        // that.
         let mut counters = Default::default();
         let mut objects = Objects::default();
         for core in shards.all() {

@@ -4,23 +4,25 @@
 //!
 //! An engine is a state machine that one caller at a time may move. Callers come from system calls,
 //! from the worker thread, and from timers in softirq context, where nobody may wait. So ownership
-//! is an atomic word instead of a lock: a caller that finds it taken sets a bit, [`MISSED`], and goes.
-//! Linux's queueing disciplines without a lock do the same (`__QDISC_STATE_MISSED`).
+//! is an atomic word instead of a lock: a caller that finds it taken sets a bit, [`MISSED`], and
+//! goes. Linux's queueing disciplines without a lock do the same (`__QDISC_STATE_MISSED`).
 //!
 //! The work itself stands in doorbells and deadlines already, and the contexts and queue pairs of
 //! those doorbells are noted before (`pending.rs`), so a bit is all that an owner needs. It stands
-//! in one word with the owner and the callers that wait, and each step is one fully ordered exchange
-//! of that word. So either the bit is set before the owner leaves, and the owner sees it, or the
-//! owner has left before, and the second caller is the owner. A missed call is never lost.
+//! in one word with the owner and the callers that wait, and each step is one fully ordered
+//! exchange of that word. So either the bit is set before the owner leaves, and the owner sees it,
+//! or the owner has left before, and the second caller is the owner. A missed call is never lost.
 //!
-//! Each processor is to do the work of its own program. So a caller in process context waits for the owner first, and sets the
-//! bit only after a while. It looks at the word meanwhile, and can be preempted.
+//! Each processor is to do the work of its own program. So a caller in process context waits for
+//! the owner first, and sets the bit only after a while. It looks at the word meanwhile, and can be
+//! preempted.
 //!
-//! The command channel ([`Shard::enter`]) waits for its turn in any case, since it has an answer to give. It does not sleep:
-//! an owner is not preempted and leaves within a slice, sooner than a thread that sleeps would have a
-//! processor again behind those that want one. They queue up at a spinlock, which is fair among them.
-//! While the first of them waits for the owner, [`Shard::try_enter`] only sets the bit, so that a program
-//! which posts without a pause cannot keep another one from destroying its queue pair.
+//! The command channel ([`Shard::enter`]) waits for its turn in any case, since it has an answer to
+//! give. It does not sleep: an owner is not preempted and leaves within a slice, sooner than a
+//! thread that sleeps would have a processor again behind those that want one. They queue up at a
+//! spinlock, which is fair among them. While the first of them waits for the owner,
+//! [`Shard::try_enter`] only sets the bit, so that a program which posts without a pause cannot
+//! keep another one from destroying its queue pair.
 
 use core::{
     cell::UnsafeCell,
@@ -52,18 +54,20 @@ use kernel_ext::{
 /// Somebody owns the state.
 const OWNED: u32 = 1;
 
-/// A call was missed: its caller came while the state was owned or waited for, and went. The engine has to run once more.
+/// A call was missed: its caller came while the state was owned or waited for, and went. The engine
+/// has to run once more.
 const MISSED: u32 = 2;
 
 /// A caller in [`Shard::enter`] waits for the owner to leave, and is the next one.
 const WAITING: u32 = 4;
 
-/// How long a caller waits that may leave its work to the owner instead, in nanoseconds. Others that wait beside it may have
-/// their turns before, each for the work of a whole kick.
+/// How long a caller waits that may leave its work to the owner instead, in nanoseconds. Others
+/// that wait beside it may have their turns before, each for the work of a whole kick.
 const PATIENCE_NS: u64 = 1_000_000;
 
-/// How long it waits once it has seen that somebody waits in [`Shard::enter`], in nanoseconds: some slices. Where several do
-/// so, the shard is never free in between. Each of those, or its worker, serves the calls that were missed before.
+/// How long it waits once it has seen that somebody waits in [`Shard::enter`], in nanoseconds: some
+/// slices. Where several do so, the shard is never free in between. Each of those, or its worker,
+/// serves the calls that were missed before.
 const PATIENCE_BEHIND_NS: u64 = 100_000;
 
 /// A value that one owner at a time may use, without any lock.
@@ -98,8 +102,9 @@ impl<T> Shard<T> {
     /// Becomes the owner if the shard is free and nobody waits for it; else calls `note` once, and
     /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
-    /// The new owner has taken the missed calls, and is about to run the engine for all of them. A caller that may wait is
-    /// in process context, and waits for a while first; others may be in any context.
+    /// The new owner has taken the missed calls, and is about to run the engine for all of them. A
+    /// caller that may wait is in process context, and waits for a while first; others may be in
+    /// any context.
     #[inline]
     pub(crate) fn try_enter(&self, may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         if may_wait {
@@ -129,8 +134,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Becomes the owner as soon as the shard is free and nobody waits in [`Shard::enter`], and takes the missed calls. Gives
-    /// up after [`PATIENCE_NS`], or [`PATIENCE_BEHIND_NS`].
+    /// Becomes the owner as soon as the shard is free and nobody waits in [`Shard::enter`], and
+    /// takes the missed calls. Gives up after [`PATIENCE_NS`], or [`PATIENCE_BEHIND_NS`].
     ///
     /// The caller may be preempted while it waits.
     #[inline]
@@ -161,7 +166,8 @@ impl<T> Shard<T> {
 
     /// Becomes the owner of two shards, as [`Shard::enter`] does of one.
     ///
-    /// It owns the first while it waits for the second. All callers give two in the same order, so none wait in a circle.
+    /// It owns the first while it waits for the second. All callers give two in the same order, so
+    /// none wait in a circle.
     pub(crate) fn enter_both<'a>(
         first: &'a Self,
         second: &'a Self,
@@ -171,12 +177,12 @@ impl<T> Shard<T> {
 
     /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner.
     ///
-    /// Waits without a time limit, since every owner leaves after its slice and the softirqs of its burst. Process context
-    /// only.
+    /// Waits without a time limit, since every owner leaves after its slice and the softirqs of its
+    /// burst. Process context only.
     ///
-    /// Preemption is off meanwhile: the queue is a spinlock, since the kernel takes pages away where nothing may sleep
-    /// (`paging.rs`). So a caller keeps its processor for a turn of each one before it, of which another processor has one at
-    /// most.
+    /// Preemption is off meanwhile: the queue is a spinlock, since the kernel takes pages away
+    /// where nothing may sleep (`paging.rs`). So a caller keeps its processor for a turn of each
+    /// one before it, of which another processor has one at most.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let here = NoPreempt::new();
         let word = self.word.load(Relaxed) & MISSED;
@@ -290,8 +296,8 @@ impl<T> Deref for Owner<'_, T> {
 
 impl<T> DerefMut for Owner<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the type invariants of `Shard`, this is the only owner, and the mutable borrow of
-        // `self` keeps every other reference away while this one lives.
+        // SAFETY: By the type invariants of `Shard`, this is the only owner, and the mutable borrow
+        // of `self` keeps every other reference away while this one lives.
         unsafe { &mut *self.shard.state.get() }
     }
 }

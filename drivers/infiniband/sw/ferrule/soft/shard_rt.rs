@@ -2,19 +2,23 @@
 
 //! The shard where the kernel preempts all but raw spinlocks: `PREEMPT_RT`.
 //!
-//! It is that of `shard.rs`, with a lock in the place of disabled preemption. A spinlock sleeps there, and has priority
-//! inheritance (`Documentation/locking/locktypes.rst`). So an owner can be preempted, takes other spinlocks, and hands
-//! packets to the network. A thread with real-time priority that waits for an owner lends it that priority.
+//! It is that of `shard.rs`, with a lock in the place of disabled preemption. A spinlock sleeps
+//! there, and has priority inheritance (`Documentation/locking/locktypes.rst`). So an owner can be
+//! preempted, takes other spinlocks, and hands packets to the network. A thread with real-time
+//! priority that waits for an owner lends it that priority.
 //!
-//! Threads wait for their turn, those that kick as well. They queue up at a mutex, which is fair among threads of one
-//! priority. The spinlock is not: a thread that runs may take it before the one that was woken for it. So a program that
-//! kicks without a pause would keep another one from destroying its queue pair.
+//! Threads wait for their turn, those that kick as well. They queue up at a mutex, which is fair
+//! among threads of one priority. The spinlock is not: a thread that runs may take it before the
+//! one that was woken for it. So a program that kicks without a pause would keep another one from
+//! destroying its queue pair.
 //!
-//! Softirqs do not wait: one may run on top of an owner that sends a packet, and may hold locks of the network that this
-//! owner takes. A softirq that finds the shard owned notes that its call was missed, and goes.
+//! Softirqs do not wait: one may run on top of an owner that sends a packet, and may hold locks of
+//! the network that this owner takes. A softirq that finds the shard owned notes that its call was
+//! missed, and goes.
 //!
-//! The note is stored before a second look at the lock, and an owner reads it after it has released the lock, each with a
-//! full barrier between. So either the softirq becomes the owner, or an owner comes to see the note.
+//! The note is stored before a second look at the lock, and an owner reads it after it has released
+//! the lock, each with a full barrier between. So either the softirq becomes the owner, or an owner
+//! comes to see the note.
 
 use core::ops::{
     Deref,
@@ -64,10 +68,11 @@ impl<T: Unpin> Shard<T> {
         })
     }
 
-    /// Becomes the owner, and takes the missed calls. A caller that may wait does. One that may not, and finds the
-    /// shard owned, calls `note`, and an owner sees that.
+    /// Becomes the owner, and takes the missed calls. A caller that may wait does. One that may
+    /// not, and finds the shard owned, calls `note`, and an owner sees that.
     ///
-    /// The new owner is about to run the engine for all missed calls. A caller that may wait is a thread that may sleep.
+    /// The new owner is about to run the engine for all missed calls. A caller that may wait is a
+    /// thread that may sleep.
     #[inline]
     pub(crate) fn try_enter(&self, may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         let mut owner = if may_wait {
@@ -90,17 +95,19 @@ impl<T: Unpin> Shard<T> {
         Some(self.owner(self.state.try_lock()?))
     }
 
-    /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner. Process context only.
+    /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner.
+    /// Process context only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let _turn = self.queue.lock();
         self.owner(self.state.lock())
     }
 
-    /// Becomes the owner of two shards, as [`Shard::enter`] does of one. The caller has the engines run for missed calls
-    /// afterwards, as it has held the locks before it was the owner, too.
+    /// Becomes the owner of two shards, as [`Shard::enter`] does of one. The caller has the engines
+    /// run for missed calls afterwards, as it has held the locks before it was the owner, too.
     ///
-    /// The holder of a spinlock may not wait for a mutex. So the caller has its turn at the second shard first: then only
-    /// those that do not queue up may become its owner before. It owns neither of the two while it waits.
+    /// The holder of a spinlock may not wait for a mutex. So the caller has its turn at the second
+    /// shard first: then only those that do not queue up may become its owner before. It owns
+    /// neither of the two while it waits.
     pub(crate) fn enter_both<'a>(
         first: &'a Self,
         second: &'a Self,

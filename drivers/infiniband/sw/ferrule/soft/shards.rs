@@ -2,14 +2,16 @@
 
 //! The shards of a device, and which objects are in which one.
 //!
-//! A device has several engines, so that users that have nothing to do with each other go on side by side. Objects that
-//! use each other are in one shard: all of a program, but for queues of its threads that need nothing but
-//! [replicas](super::replicas) of its regions; those of a kernel user that a queue pair names; and users that talk
-//! to each other by connections on this device. A user begins with a shard of its own, if there is one. When a queue pair
-//! names objects of two shards, or two are connected, the shards become one ([`Shards::join`], in `join.rs`).
+//! A device has several engines, so that users that have nothing to do with each other go on side
+//! by side. Objects that use each other are in one shard: all of a program, but for queues of its
+//! threads that need nothing but [replicas](super::replicas) of its regions; those of a kernel user
+//! that a queue pair names; and users that talk to each other by connections on this device. A user
+//! begins with a shard of its own, if there is one. When a queue pair names objects of two shards,
+//! or two are connected, the shards become one ([`Shards::join`], in `join.rs`).
 //!
-//! The shard 0 is for all that may meet anybody: users with datagrams that stay on the device, XRC, frames of the network
-//! device or sets of counters. It has the first block of each kind of numbers.
+//! The shard 0 is for all that may meet anybody: users with datagrams that stay on the device, XRC,
+//! frames of the network device or sets of counters. It has the first block of each kind of
+//! numbers.
 
 use core::{
     iter,
@@ -67,12 +69,12 @@ pub(crate) struct Shards {
     pub(super) main: Arc<WithTimer<Core>>,
     /// From 1 on. Each is made when a user begins and all that there are have users.
     others: KVec<SetOnce<Arc<WithTimer<Core>>>>,
-    /// The path MTU of the port. A caller that changes it, chooses the shard of a user, or takes a block that nobody has, holds
-    /// this.
+    /// The path MTU of the port. A caller that changes it, chooses the shard of a user, or takes a
+    /// block that nobody has, holds this.
     #[pin]
     claims: Mutex<Mtu>,
-    /// Somebody may send datagrams to a queue pair of the device itself: all that are for datagrams are in the shard 0, or
-    /// are about to go there. It stays so.
+    /// Somebody may send datagrams to a queue pair of the device itself: all that are for datagrams
+    /// are in the shard 0, or are about to go there. It stays so.
     #[pin]
     pub(super) datagrams_meet: Mutex<bool>,
 }
@@ -100,7 +102,8 @@ fn set_mtu(core: &WithTimer<Core>, mtu: Mtu) {
 }
 
 impl Shards {
-    /// The shard 0, and space for others. On a machine with one processor nothing goes on side by side, so it has no other.
+    /// The shard 0, and space for others. On a machine with one processor nothing goes on side by
+    /// side, so it has no other.
     ///
     /// # Errors
     ///
@@ -141,8 +144,8 @@ impl Shards {
         &self.main
     }
 
-    /// The shard of a block; of one that nobody has, the shard 0. The block may have moved by the time that the caller uses the
-    /// answer, unless the caller owns that shard.
+    /// The shard of a block; of one that nobody has, the shard 0. The block may have moved by the
+    /// time that the caller uses the answer, unless the caller owns that shard.
     #[inline]
     pub(super) fn of(&self, block: Block) -> &WithTimer<Core> {
         let index = self.owners.of(block).and_then(|index| index.checked_sub(1));
@@ -155,20 +158,22 @@ impl Shards {
         block.map_or(&*self.main, |block| self.of(block))
     }
 
-    /// The shard for a new user context: one without users, and if all have some, the one with the fewest objects
-    /// that others need. Process context.
+    /// The shard for a new user context: one without users, and if all have some, the one with the
+    /// fewest objects that others need. Process context.
     ///
-    /// Two that begin at the same time are not to have the same one, since users that have shared a shard once stay together,
-    /// and so do those to whom they are connected.
+    /// Two that begin at the same time are not to have the same one, since users that have shared a
+    /// shard once stay together, and so do those to whom they are connected.
     pub(super) fn for_context(&self) -> Place<'_> {
         self.place(|| self.others().min_by_key(|core| core.all_parents()))
     }
 
-    /// The shard for a new protection domain or completion queue of a user in the kernel: one without users, and if all have
-    /// some, one by the number of the calling thread. Process context.
+    /// The shard for a new protection domain or completion queue of a user in the kernel: one
+    /// without users, and if all have some, one by the number of the calling thread. Process
+    /// context.
     ///
-    /// A queue pair brings several of these together. If they began in the shards of others by any other order, all would
-    /// come together soon. A thread makes those of a queue pair one after the other.
+    /// A queue pair brings several of these together. If they began in the shards of others by any
+    /// other order, all would come together soon. A thread makes those of a queue pair one after
+    /// the other.
     pub(super) fn for_kernel_user(&self) -> Place<'_> {
         self.place(|| {
             let thread = current!().pid().unsigned_abs() as usize;
@@ -177,8 +182,8 @@ impl Shards {
         })
     }
 
-    /// Counts a user that is about to begin in a shard without users, which may be a new one; or else in this one, or with none
-    /// in the shard 0.
+    /// Counts a user that is about to begin in a shard without users, which may be a new one; or
+    /// else in this one, or with none in the shard 0.
     fn place<'a>(&'a self, shared: impl FnOnce() -> Option<&'a Arc<WithTimer<Core>>>) -> Place<'a> {
         let mut made = None;
         let mut has_memory = true;
@@ -201,7 +206,8 @@ impl Shards {
         }
     }
 
-    /// Adds a shard for this path MTU, unless somebody else has added one of its number. The caller holds `claims`.
+    /// Adds a shard for this path MTU, unless somebody else has added one of its number. The caller
+    /// holds `claims`.
     fn add(&self, core: Arc<WithTimer<Core>>, mtu: Mtu) {
         let made = self.others().count();
         if let Some(place) = self.others.get(made).filter(|_| core.index == made + 1) {
@@ -230,16 +236,19 @@ impl Shards {
         loop {
             let core = self.of(block);
             policy::kick(core, context);
-            // The context may have gone to another shard before this one was entered, or before the note was left.
+            // The context may have gone to another shard before this one was entered, or before the
+            // note was left.
             if self.of(block).index == core.index {
                 break;
             }
         }
     }
 
-    /// Does all queued work of a context that ends, with a pause for others after each slice. Process context.
+    /// Does all queued work of a context that ends, with a pause for others after each slice.
+    /// Process context.
     ///
-    /// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
+    /// A program that posts faster than its work is flushed is not waited for: the worker does the
+    /// rest.
     pub(super) fn finish(&self, context: ContextId) {
         let block = Block::of_context(context);
         let mut quiescent = QuiescentStates::begin();
@@ -253,7 +262,8 @@ impl Shards {
         self.of(block).wake_worker();
     }
 
-    /// Calls `f` as the owner of the shard that has a block, then does the work that is left. Process context.
+    /// Calls `f` as the owner of the shard that has a block, then does the work that is left.
+    /// Process context.
     pub(super) fn command<R>(
         &self,
         block: Block,
@@ -284,11 +294,11 @@ impl Shards {
         }
     }
 
-    /// As [`Shards::command_for`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it
-    /// again.
+    /// As [`Shards::command_for`], but if the engine refuses `f` because of copy jobs, waits until
+    /// they have ended, and calls it again.
     ///
-    /// A job ends once its thread has had a processor for a while: that thread waits for nothing but the shard, whatever locks it
-    /// holds.
+    /// A job ends once its thread has had a processor for a while: that thread waits for nothing
+    /// but the shard, whatever locks it holds.
     #[inline(never)]
     pub(super) fn patient_command<R>(
         &self,
@@ -309,12 +319,13 @@ impl Shards {
         }
     }
 
-    /// Gives a table of a shard the chunk that it needs. Its numbers are of a block that another shard has to spare; else of one
-    /// that nobody has. Returns `false` if no number was left: then all objects, and all numbers that are free, are in the
-    /// shard 0 from now on.
+    /// Gives a table of a shard the chunk that it needs. Its numbers are of a block that another
+    /// shard has to spare; else of one that nobody has. Returns `false` if no number was left: then
+    /// all objects, and all numbers that are free, are in the shard 0 from now on.
     ///
-    /// A new block is memory that the device keeps. So a program that begins when another one has ended is to take over the
-    /// blocks of that, wherever they are. A shard is not entered in vain as a rule, since that means to do its work.
+    /// A new block is memory that the device keeps. So a program that begins when another one has
+    /// ended is to take over the blocks of that, wherever they are. A shard is not entered in vain
+    /// as a rule, since that means to do its work.
     ///
     /// # Errors
     ///
@@ -346,7 +357,8 @@ impl Shards {
         block.is_some()
     }
 
-    /// Takes a block that one of the shards in question has to spare, for a chunk of another shard. Returns whether there is one.
+    /// Takes a block that one of the shards in question has to spare, for a chunk of another shard.
+    /// Returns whether there is one.
     fn spare(
         &self,
         core: &Core,
@@ -367,7 +379,8 @@ impl Shards {
         })
     }
 
-    /// Counts the objects that others need, in the shard that has a block, or with none the shard 0. The caller owns it.
+    /// Counts the objects that others need, in the shard that has a block; without one, in the
+    /// first shard. The caller owns it.
     pub(super) fn count_parents(&self, block: Option<Block>, engine: &Engine<Kernel>) {
         self.of_block(block).count_parents(engine);
     }

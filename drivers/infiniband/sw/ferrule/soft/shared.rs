@@ -65,7 +65,8 @@ pub(super) fn memory(iova: u64, region: Registered) -> Memory<Kernel> {
     }
 }
 
-/// Hands an object over with `add`, and has `grow` see to the space that its table asks for, until it is taken.
+/// Hands an object over with `add`, and has `grow` see to the space that its table asks for, until
+/// it is taken.
 fn until_added<T, I>(
     mut object: KBox<T>,
     add: impl Fn(KBox<T>) -> Result<I, Refused<KBox<T>>>,
@@ -85,7 +86,8 @@ fn until_added<T, I>(
 }
 
 impl Shared {
-    /// Engines without anything, and the worker of the first one. Not inlined, for the stack of its caller.
+    /// Engines without anything, and the worker of the first one. Not inlined, for the stack of its
+    /// caller.
     ///
     /// # Errors
     ///
@@ -102,8 +104,8 @@ impl Shared {
         })
     }
 
-    /// Hands an object to the engine that has a block, such as that of its protection domain, with `add`, and the engine's
-    /// table the space that it asks for.
+    /// Hands an object to the engine that has a block, such as that of its protection domain, with
+    /// `add`, and the engine's table the space that it asks for.
     ///
     /// The space is allocated while the shard is left, since that may sleep for long.
     pub(super) fn add<T, I>(
@@ -138,8 +140,9 @@ impl Shared {
         )
     }
 
-    /// Adds an object to the shard of a user context. One of a user in the kernel has a shard of its own, if there is one: the
-    /// first queue pair that uses it brings it together with the other objects of that user.
+    /// Adds an object to the shard of a user context. One of a user in the kernel has a shard of
+    /// its own, if there is one: the first queue pair that uses it brings it together with the
+    /// other objects of that user.
     pub(super) fn add_parent<T, I>(
         &self,
         context: Option<ContextId>,
@@ -197,7 +200,8 @@ impl Shared {
         }
     }
 
-    /// Takes an object from the engine and drops it after the shard is left. Waits for the copy jobs that use it.
+    /// Takes an object from the engine and drops it after the shard is left. Waits for the copy
+    /// jobs that use it.
     ///
     /// The RDMA core destroys an object only when nothing uses it, so a refusal is a bug in this
     /// driver: it is logged once, and the object leaks.

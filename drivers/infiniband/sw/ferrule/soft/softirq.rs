@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The callers in softirq context: packets that have come, kernel users that have posted, and the timer.
+//! The callers in softirq context: packets that have come, kernel users that have posted, and the
+//! timer.
 //!
-//! A softirq is not preempted, whatever thread waits for the processor. So these callers do little, and leave the rest to the
-//! worker. While a thread is to have the processor they do nothing, and leave it to the timer, whose softirq is another one.
-//! The same holds where a softirq has interrupted a thread of real-time priority, for which no other thread is to have it.
+//! A softirq is not preempted, whatever thread waits for the processor. So these callers do little,
+//! and leave the rest to the worker. While a thread is to have the processor they do nothing, and
+//! leave it to the timer, whose softirq is another one. The same holds where a softirq has
+//! interrupted a thread of real-time priority, for which no other thread is to have it.
 //!
-//! By the loopback device, answers to packets come back within the same softirq, again and again. So a packet's caller does
-//! less there.
+//! By the loopback device, answers to packets come back within the same softirq, again and again.
+//! So a packet's caller does less there.
 //!
-//! Packets by other network devices are taken at once. The thread that is to have the processor is mostly the program that
-//! receives them, and waiting packets cost a program that polls more than they leave to it.
+//! Packets by other network devices are taken at once. The thread that is to have the processor is
+//! mostly the program that receives them, and waiting packets cost a program that polls more than
+//! they leave to it.
 
 use ferrule_engine::{
     Block,
@@ -50,8 +53,9 @@ use super::{
     timer_share, //
 };
 
-/// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for the worker, and the
-/// worker for its turn. A network device may hand 300 packets to Linux in one softirq.
+/// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for
+/// the worker, and the worker for its turn. A network device may hand 300 packets to Linux in one
+/// softirq.
 const BUDGET: Budget = Budget {
     requests: 64,
     bytes: 256 << 10,
@@ -66,19 +70,22 @@ const LOOPBACK: Budget = Budget {
 /// How long work waits while a thread is to have the processor, in nanoseconds.
 const DELAY: u64 = 20_000;
 
-/// Whether a softirq leaves its work to the timer. If a thread of real-time priority has sent packets itself, they may come back
-/// at once.
+/// Whether a softirq leaves its work to the timer. If a thread of real-time priority has sent
+/// packets itself, they may come back at once.
 fn leaves_to_timer() -> bool {
     Caller::Softirq.gives_way() || preemptible_is_interrupted() && real_time_is_interrupted()
 }
 
-/// When the timer that fires now is to fire again instead of running the engine, since it has interrupted a thread of
-/// real-time priority: [`LEFT_DELAY`] after it found one first. Most such threads have ended by then.
+/// When the timer that fires now is to fire again instead of running the engine, since it has
+/// interrupted a thread of real-time priority: [`LEFT_DELAY`] after it found one first. Most such
+/// threads have ended by then.
 ///
-/// It may be such a thread's own requests that kernel users have posted with interrupts off, so those do not wait.
+/// It may be such a thread's own requests that kernel users have posted with interrupts off, so
+/// those do not wait.
 fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
     let noted = core.timer_waits_until.load(Relaxed);
-    // A note that is older is of another wait: an owner of the shard set the timer anew before that one was over.
+    // A note that is older is of another wait: an owner of the shard set the timer anew before that
+    // one was over.
     let until = if now < noted.saturating_add(LEFT_DELAY) {
         noted
     } else {
@@ -90,9 +97,10 @@ fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
     waits.then_some(until)
 }
 
-/// Until when the timer that fires now rests instead of running the engine, if it does ([`timer_share`]). The worker does its
-/// work. If that has not come by the time that the timer was told first, the timer rests no more: others that rest make the
-/// time of all later, and threads of real-time priority may have every processor.
+/// Until when the timer that fires now rests instead of running the engine, if it does
+/// ([`timer_share`]). The worker does its work. If that has not come by the time that the timer was
+/// told first, the timer rests no more: others that rest make the time of all later, and threads of
+/// real-time priority may have every processor.
 ///
 /// Requests of kernel users and packets do not wait: each of them is paid for by its sender.
 fn rest(core: &Core, now: u64) -> Option<u64> {
@@ -109,8 +117,9 @@ fn rest(core: &Core, now: u64) -> Option<u64> {
     rests.then_some(until)
 }
 
-/// Lets programs kick again, some of them each time, if the awake worker has not looked for [`HELD_UP_NS`]. Returns whether it
-/// was the owner of the shard for that: then the caller runs the engine, and so makes up for missed calls.
+/// Lets programs kick again, some of them each time, if the awake worker has not looked for
+/// [`HELD_UP_NS`]. Returns whether it was the owner of the shard for that: then the caller runs the
+/// engine, and so makes up for missed calls.
 fn see_to_worker(core: &WithTimer<Core>, now: u64) -> bool {
     let looks = core.worker_looks.load(Relaxed);
     if looks == 0 || now < core.sees_looks_at.load(Relaxed) {
@@ -129,7 +138,8 @@ fn see_to_worker(core: &WithTimer<Core>, now: u64) -> bool {
     is_owner
 }
 
-/// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything is.
+/// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything
+/// is.
 fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> bool {
     let served = serve(core, budget, None, caller, None);
     if served.more && !served.is_timed {
@@ -140,8 +150,9 @@ fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> b
 
 /// A queue pair of a kernel user has new requests. Any context.
 ///
-/// The engine runs in a softirq: before this returns where softirqs may run. The user disables them before it takes a lock
-/// that its handlers of events take. If interrupts are off, or on PREEMPT_RT, the timer runs the engine.
+/// The engine runs in a softirq: before this returns where softirqs may run. The user disables them
+/// before it takes a lock that its handlers of events take. If interrupts are off, or on
+/// PREEMPT_RT, the timer runs the engine.
 pub(super) fn ring(shards: &Shards, qpn: u32) {
     note(shards, qpn, |core| {
         if !core.call() {
@@ -150,8 +161,8 @@ pub(super) fn ring(shards: &Shards, qpn: u32) {
     });
 }
 
-/// Notes that a queue pair has something to send. If nobody has noted that before, `see_to` sees to it that the engine runs,
-/// and does not sleep.
+/// Notes that a queue pair has something to send. If nobody has noted that before, `see_to` sees to
+/// it that the engine runs, and does not sleep.
 fn note(shards: &Shards, qpn: u32, see_to: impl Fn(&WithTimer<Core>)) {
     let block = Block::of_qp(qpn);
     loop {
@@ -171,9 +182,11 @@ fn note(shards: &Shards, qpn: u32, see_to: impl Fn(&WithTimer<Core>)) {
 }
 
 impl Device for Shards {
-    /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
+    /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a
+    /// rule.
     ///
-    /// If the queue pair goes to another shard at this moment, the packet finds none, as if the network had lost it.
+    /// If the queue pair goes to another shard at this moment, the packet finds none, as if the
+    /// network had lost it.
     fn receive(&self, packet: OwnedSkBuff, is_loopback: bool) {
         let Some(packet) = Received::new(packet) else {
             self.main().not_rocev2.fetch_add(1, Relaxed);
@@ -208,7 +221,8 @@ impl Device for Shards {
         }
     }
 
-    /// The timer runs the engine: the network tells this in any context, and under locks that sending takes.
+    /// The timer runs the engine: the network tells this in any context, and under locks that
+    /// sending takes.
     fn write_space(&self, qpn: u32) {
         note(self, qpn, |core| core.arm_at(monotonic_ns()));
     }
@@ -234,7 +248,8 @@ impl TimerCallback for Core {
         }
         let runs = see_to_worker(core, begin);
         if core.worker_looks.load(Relaxed) != 0 {
-            // An owner of the shard that sets the timer at this moment has it fire later, by this much at most.
+            // An owner of the shard that sets the timer at this moment has it fire later, by this
+            // much at most.
             fire_in(core, HELD_UP_NS);
         }
         let more = match rest(core, begin) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters that `rdma statistic` shows of a port, and those of its performance management agent.
+//! The counters that `rdma statistic` shows of a port, and those of its performance management
+//! agent.
 
 use core::num::NonZeroU32;
 

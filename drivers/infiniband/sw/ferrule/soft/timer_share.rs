@@ -2,14 +2,15 @@
 
 //! The part of each processor that the timers of all shards have together.
 //!
-//! Programs can have as many timers as queue pairs, each due every ten microseconds, and a shard for each time that they open
-//! the device, and a softirq is not preempted by their threads. So after a timer has worked, all timers of that processor rest
-//! for [`REST`] times as long, though not for more than [`MAX_REST_NS`]: they have a ninth of it, in which nobody could be
-//! scheduled. Deadlines that come meanwhile are the workers', which are scheduled as other threads are. Requests of kernel
-//! users and packets do not wait for the end of a rest.
+//! Programs can have as many timers as queue pairs, each due every ten microseconds, and a shard
+//! for each time that they open the device, and a softirq is not preempted by their threads. So
+//! after a timer has worked, all timers of that processor rest for [`REST`] times as long, though
+//! not for more than [`MAX_REST_NS`]: they have a ninth of it, in which nobody could be scheduled.
+//! Deadlines that come meanwhile are the workers', which are scheduled as other threads are.
+//! Requests of kernel users and packets do not wait for the end of a rest.
 //!
-//! Time is that of the clock. A timer whose virtual processor was taken away, or that was preempted on PREEMPT_RT, seems to
-//! have worked for long.
+//! Time is that of the clock. A timer whose virtual processor was taken away, or that was preempted
+//! on PREEMPT_RT, seems to have worked for long.
 
 use kernel::{
     cpu::CpuId,
@@ -28,7 +29,8 @@ const MAX_REST_NS: u64 = 8_000_000;
 /// Processors whose numbers are equal modulo this share an account.
 const ACCOUNTS: usize = 256;
 
-/// Until when the timers of a processor rest, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
+/// Until when the timers of a processor rest, in nanoseconds of
+/// [`monotonic_ns`](kernel_ext::time::monotonic_ns).
 static RESTS_UNTIL: [Atomic<u64>; ACCOUNTS] = [const { Atomic::new(0) }; ACCOUNTS];
 
 /// The account of this processor.

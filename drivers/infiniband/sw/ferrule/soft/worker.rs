@@ -3,11 +3,11 @@
 //! The worker: a thread that does the work which exceeds the budgets of others.
 //!
 //! It also serves programs that post without a pause. When a stream of kicks is offered to it
-//! ([`Offers`](super::offers::Offers)) and it gets a processor to itself, it stays awake; programs see that
-//! in their status area, and post without a system call. If it finds itself on a processor that has others
-//! to run, or finds no work, it sleeps again, and the next offer comes later. After each small budget the
-//! awake worker checks whether it is still alone ([`spin`]), and once it is not, it sleeps as soon as no
-//! doorbell is rung, or after a while in any case ([`stay_awake`]).
+//! ([`Offers`](super::offers::Offers)) and it gets a processor to itself, it stays awake; programs
+//! see that in their status area, and post without a system call. If it finds itself on a processor
+//! that has others to run, or finds no work, it sleeps again, and the next offer comes later. After
+//! each small budget the awake worker checks whether it is still alone ([`spin`]), and once it is
+//! not, it sleeps as soon as no doorbell is rung, or after a while in any case ([`stay_awake`]).
 
 use ferrule_engine::{
     Budget,
@@ -69,8 +69,9 @@ const WORKER: Budget = Budget {
 /// How long the worker stays awake without finding work.
 const SPIN_NS: u64 = 200_000;
 
-/// How long the worker stays awake beside other threads of its processor, if programs ring without a pause. Most threads sleep
-/// sooner. Programs that poll do not, and the worker would serve all of them with its part of one processor.
+/// How long the worker stays awake beside other threads of its processor, if programs ring without
+/// a pause. Most threads sleep sooner. Programs that poll do not, and the worker would serve all of
+/// them with its part of one processor.
 const CROWDED_NS: u64 = 20_000_000;
 
 /// The turns without work after which the worker reads the clock.
@@ -101,8 +102,8 @@ impl Workers {
         )
     }
 
-    /// Starts the worker of a shard, unless it runs. It has the name of the device, and, but for that of the shard 0, the
-    /// number of the shard behind it. Process context.
+    /// Starts the worker of a shard, unless it runs. It has the name of the device, and, but for
+    /// that of the shard 0, the number of the shard behind it. Process context.
     ///
     /// # Errors
     ///
@@ -157,7 +158,8 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
     }
 }
 
-/// The awake worker looks at the doorbells now. If it does so no more, the timer does, and lets programs kick again.
+/// The awake worker looks at the doorbells now. If it does so no more, the timer does, and lets
+/// programs kick again.
 fn count_look(core: &WithTimer<Core>) {
     let looks = core.worker_looks.load(Relaxed).wrapping_add(1);
     core.worker_looks.store(looks.max(1), Relaxed);
@@ -190,8 +192,8 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     core.worker_looks.store(0, Relaxed);
-    // Calls that were missed above have not been made up for, the timer may not be set for what is left, and doorbells may be
-    // rung.
+    // Calls that were missed above have not been made up for, the timer may not be set for what is
+    // left, and doorbells may be rung.
     if serve(core, WORKER, None, Caller::Thread, None).more {
         core.wake_worker();
     }
@@ -200,8 +202,8 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
 
 /// Lets the engine sleep, if there is nothing to do, and returns whether it does.
 ///
-/// From here on programs kick. Doorbells that they rang before they could see that, the engine finds by one more scan;
-/// then it stays awake, and so does the worker.
+/// From here on programs kick. Doorbells that they rang before they could see that, the engine
+/// finds by one more scan; then it stays awake, and so does the worker.
 fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool {
     loop {
         let step = core.shard.enter().engine.try_sleep(SLICE.looks());
@@ -213,7 +215,8 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
     }
 }
 
-/// Lets the engine sleep, though doorbells may be rung. The caller serves these next, and programs kick from here on.
+/// Lets the engine sleep, though doorbells may be rung. The caller serves these next, and programs
+/// kick from here on.
 #[inline(never)]
 fn give_way(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) {
     while core.shard.enter().engine.sleep(SLICE.looks()) != Sleep::Asleep {

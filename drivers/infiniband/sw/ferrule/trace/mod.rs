@@ -31,7 +31,8 @@ kernel_ext::declare_trace! {
 
 /// Shows a step of an engine of the device with this index.
 ///
-/// Always inlined. Each caller knows which step it shows, so the test of that tracepoint's static key is all that is left.
+/// Always inlined. Each caller knows which step it shows, so the test of that tracepoint's static
+/// key is all that is left.
 #[inline(always)]
 pub(crate) fn step(dev_index: u32, step: &Trace) {
     match *step {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requests and replies of the command channel, as `ferrule-abi.h` and `ferrule_user_ioctl_cmds.h` define them.
+//! The requests and replies of the command channel, as `ferrule-abi.h` and
+//! `ferrule_user_ioctl_cmds.h` define them.
 //!
 //! They travel through uverbs, which has them in host order. The mapped layouts are the engine's
 //! (`ferrule_engine::abi`).

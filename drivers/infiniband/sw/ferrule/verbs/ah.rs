@@ -94,7 +94,8 @@ impl<B: Backend> ah::Operations for Ah<B> {
             // The context may be atomic.
             None => {
                 let mut to = address_vector(dev, &attr.av, attr.sgid_attr)?;
-                // The kernel's communication manager finds its own address by the VLAN, too, and packets alone have one.
+                // The kernel's communication manager finds its own address by the VLAN, too, and
+                // packets alone have one.
                 let own = dev.find_gid(&attr.av.dgid, GidType::RoceV2);
                 to.is_own = own.is_ok_and(|own| own.vlan().is_none());
                 Handle::Value(dev.destination(&to)?)

@@ -2,9 +2,10 @@
 
 //! User contexts: an open device file, with doorbells for each program that posts by it.
 //!
-//! That is the program that has opened the file, and those that have imported it (`ibv_import_device`). Each has doorbells of
-//! its own, since ringing takes a lock, which only the threads of one process share. A thread may have doorbells of its own,
-//! too ([`threads`](super::threads)).
+//! That is the program that has opened the file, and those that have imported it
+//! (`ibv_import_device`). Each has doorbells of its own, since ringing takes a lock, which only the
+//! threads of one process share. A thread may have doorbells of its own, too
+//! ([`threads`](super::threads)).
 
 use core::marker::PhantomData;
 
@@ -57,8 +58,8 @@ use crate::{
     },
 };
 
-/// The most programs that have imported a context at a time. Each is a context of the engine's, of which a device has
-/// [`ContextId::LIMIT`].
+/// The most programs that have imported a context at a time. Each is a context of the engine's, of
+/// which a device has [`ContextId::LIMIT`].
 const MAX_IMPORTS: usize = 16;
 
 /// Doorbells of programs; none in places that are free.
@@ -162,7 +163,8 @@ impl<B: Backend> ucontext::Operations for Context<B> {
     }
 
     fn quiesce(ctx: &Ucontext<Ferrule<B>>) {
-        // Doorbells that were given up have no queue pairs, or none that can be rung by a program that lives.
+        // Doorbells that were given up have no queue pairs, or none that can be rung by a program
+        // that lives.
         let most = (MAX_IMPORTS + MAX_THREADS) as u32;
         for doorbells in (0..=most).filter_map(|number| ctx.doorbells(number).ok()) {
             doorbells.quiesce();
@@ -219,7 +221,8 @@ impl<B: Backend> Method for AddThread<B> {
     const ID: u16 = METHOD_ADD_THREAD;
     const ATTRS: &'static [&'static Attr] = &[&DOORBELLS];
 
-    /// Doorbells of which the program hears nothing, as if its memory has gone, are there all the same.
+    /// Doorbells of which the program hears nothing, as if its memory has gone, are there all the
+    /// same.
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
         if !B::HAS_ENGINES {
             return Err(EOPNOTSUPP);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sets of counters to which `rdma statistic qp` binds queue pairs: the driver's part of `struct rdma_counter`.
+//! Sets of counters to which `rdma statistic qp` binds queue pairs: the driver's part of `struct
+//! rdma_counter`.
 
 use rdma::counter::Functions;
 

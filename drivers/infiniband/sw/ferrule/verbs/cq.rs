@@ -47,7 +47,8 @@ use crate::{
     },
 };
 
-/// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`: completions tell their time, as those of each queue here do.
+/// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`: completions tell their time, as those of each queue
+/// here do.
 const TIMESTAMP_COMPLETION: u32 = 1 << 0;
 
 /// A completion queue. Dropping it takes the ring from the engine.

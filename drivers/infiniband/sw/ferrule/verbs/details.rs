@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The details of objects that `rdma resource show -dd` shows: what the engine knows, and the core does not.
+//! The details of objects that `rdma resource show -dd` shows: what the engine knows, and the core
+//! does not.
 //!
-//! Anybody may see them, so there are no addresses: those of the kernel or of other programs would help attackers.
+//! Anybody may see them, so there are no addresses: those of the kernel or of other programs would
+//! help attackers.
 //!
 //! Names are those of the engine and of the verbs. Indices are free-running counters of 32 bits.
 

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::backend::Backend;
 
-/// The longest message that the port promises. The engine takes 2 GiB, the most that IBA volume 1, 9.7.2, has; but
-/// programs allocate by what the port says, and half of that is what common adapters have them used to.
+/// The longest message that the port promises. The engine takes 2 GiB, the most that IBA volume 1,
+/// 9.7.2, has; but programs allocate by what the port says, and half of that is what common
+/// adapters have them used to.
 const MAX_MESSAGE_SIZE: u32 = 1 << 30;
 
 /// Entries of the GID table, which the core fills from the network device's addresses.
@@ -33,7 +34,8 @@ const VENDOR_ID: u32 = 0x02_4645;
 /// The limits and abilities of the device.
 pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
     let limits = dev.limits();
-    // The core tells of ports that become active, and refuses address handles of ports that are not there.
+    // The core tells of ports that become active, and refuses address handles of ports that are not
+    // there.
     let mut caps = Caps::RNR_NAK
         | Caps::CURR_QP_STATE_MOD
         | Caps::PORT_ACTIVE_EVENT

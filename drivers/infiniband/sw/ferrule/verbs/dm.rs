@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Device memory: pages of the kernel's that a program allocates, registers, and copies to and from.
+//! Device memory: pages of the kernel's that a program allocates, registers, and copies to and
+//! from.
 //!
-//! Memory of an adapter saves the way over the bus. Here it saves nothing, and is there for programs that are written for
-//! such adapters. It is charged to the process, and each context has so much of it that none takes another's.
+//! Memory of an adapter saves the way over the bus. Here it saves nothing, and is there for
+//! programs that are written for such adapters. It is charged to the process, and each context has
+//! so much of it that none takes another's.
 
 use core::marker::PhantomData;
 
@@ -112,7 +114,8 @@ pub(crate) struct Dm<B> {
 impl<B: Backend> dm::Operations for Dm<B> {
     type Driver = Ferrule<B>;
 
-    /// It begins at a page, which is the most that it can be aligned to, and takes whole pages, of the quota as well.
+    /// It begins at a page, which is the most that it can be aligned to, and takes whole pages, of
+    /// the quota as well.
     fn alloc(ctx: &Ucontext<Ferrule<B>>, length: u64, log_align: u32) -> Result<Self> {
         if length == 0 || log_align > PAGE_SHIFT as u32 {
             return Err(EINVAL);

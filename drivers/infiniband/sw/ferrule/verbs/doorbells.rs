@@ -47,8 +47,9 @@ pub(crate) struct Doorbells<B: Backend> {
 }
 
 impl<B: Backend> Doorbells<B> {
-    /// New ones, apart from all contexts or `beside` one; `map` makes an area mappable by the programs of the context. Those
-    /// that a context has beside its first ones are charged as a handle.
+    /// New ones, apart from all contexts or `beside` one; `map` makes an area mappable by the
+    /// programs of the context. Those that a context has beside its first ones are charged as a
+    /// handle.
     pub(super) fn new(
         dev: &Device<Ferrule<B>>,
         beside: Option<ContextId>,
@@ -103,7 +104,8 @@ impl<B: Backend> Drop for Doorbells<B> {
     }
 }
 
-/// The doorbells that a program names when it makes a queue. One that knows of no others than the first sends no request.
+/// The doorbells that a program names when it makes a queue. One that knows of no others than the
+/// first sends no request.
 ///
 /// # Errors
 ///

@@ -55,8 +55,8 @@ fn filter(spec: &Spec<'_>) -> Result<Filter> {
 ///
 /// # Errors
 ///
-/// `EINVAL` for two specifications of one layer or two actions, and for those of a rule that has none;
-/// `EOPNOTSUPP` for tunnels, for actions but the drop, and for frames that are sent.
+/// `EINVAL` for two specifications of one layer or two actions, and for those of a rule that has
+/// none; `EOPNOTSUPP` for tunnels, for actions but the drop, and for frames that are sent.
 fn rule(attr: &flow::Attr<'_>) -> Result<Rule> {
     if attr.egress {
         return Err(EOPNOTSUPP);

@@ -19,8 +19,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays the rings out for at least the sizes that were asked for. `receives`: there is a receive
-    /// ring; else its sizes do not count. `destination`: the bytes for each slot's, if
+    /// Lays the rings out for at least the sizes that were asked for. `receives`: there is a
+    /// receive ring; else its sizes do not count. `destination`: the bytes for each slot's, if
     /// requests have one of their own.
     pub(super) fn new(asked: &qp::Cap, receives: bool, destination: Option<u32>) -> Result<Self> {
         let mut asked = *asked;

@@ -192,8 +192,8 @@ impl<B: Linked> rdma::Link for Ferrule<B> {
     }
 }
 
-/// Makes a device with so many completion vectors, that is not registered yet. Its GUID comes from the address of its
-/// network device, which may have yet to come.
+/// Makes a device with so many completion vectors, that is not registered yet. Its GUID comes from
+/// the address of its network device, which may have yet to come.
 ///
 /// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
 /// themselves up: that is done inside of registering.

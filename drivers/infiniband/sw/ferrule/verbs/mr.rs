@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: pages of a program, pinned and given keys; and for kernel users all memory, and what
-//! their requests register.
+//! Memory regions: pages of a program, pinned and given keys; and for kernel users all memory, and
+//! what their requests register.
 
 use kernel::{
     prelude::*,
@@ -50,8 +50,8 @@ fn offered<B: Backend>() -> Access {
     }
 }
 
-/// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under way any more when
-/// [`Commands::remove_mr`] has returned.
+/// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under way
+/// any more when [`Commands::remove_mr`] has returned.
 pub(crate) struct Mr<B: Backend> {
     commands: B::Commands,
     key: u32,
@@ -105,7 +105,8 @@ fn pages<B: Backend>(
     }
 }
 
-/// The address by which requests name the first byte of a region: 0 if its addresses are offsets, and else `iova`.
+/// The address by which requests name the first byte of a region: 0 if its addresses are offsets,
+/// and else `iova`.
 fn first_byte(access: Access, iova: u64) -> u64 {
     if access.contains(Access::ZERO_BASED) {
         0
@@ -210,8 +211,9 @@ impl<B: Backend> mr::Operations for Mr<B> {
                 iova,
                 access,
             }),
-            // Pages that were pinned to be read only are pinned anew. So are those of a region whose addresses become
-            // others: pointers, where they were offsets; and those that are to be pinned, or paged on demand from now on.
+            // Pages that were pinned to be read only are pinned anew. So are those of a region
+            // whose addresses become others: pointers, where they were offsets; and those that are
+            // to be pinned, or paged on demand from now on.
             None if pins_anew => Some(mr::UserRegion {
                 access,
                 iova: if changes_base {
@@ -247,7 +249,8 @@ impl<B: Backend> mr::Operations for Mr<B> {
     /// Not while memory windows are bound to it. One that is bound while
     /// the region goes opens nothing afterwards.
     fn may_dereg(mr: &rdma::Mr<Ferrule<B>>) -> Result {
-        // A device that does not answer is gone, and with it the windows; the core has to get rid of the region.
+        // A device that does not answer is gone, and with it the windows; the core has to get rid
+        // of the region.
         match mr.commands.query_mr(mr.key) {
             Ok(info) if info.has_windows => Err(EBUSY),
             _ => Ok(()),

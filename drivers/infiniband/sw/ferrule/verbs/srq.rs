@@ -88,8 +88,8 @@ fn size(ring: &RingLayout) -> usize {
 
 /// Copies the requests that may wait from the old buffer to the new one, and the producer index.
 ///
-/// A program that posts meanwhile, or that has stored another index than it has posted up to, gets other requests than
-/// it meant.
+/// A program that posts meanwhile, or that has stored another index than it has posted up to, gets
+/// other requests than it meant.
 fn carry_over(
     from: &SharedArea,
     before: &RingLayout,

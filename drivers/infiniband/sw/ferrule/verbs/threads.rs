@@ -2,9 +2,11 @@
 
 //! Threads of a program whose queues have engines of their own.
 //!
-//! The objects of a program are in one engine, but for completion queues, queue pairs and shared receive queues that were made
-//! with the doorbells of a thread. Requests find memory regions in the engine of their queue, so there are replicas of those of
-//! its protection domain. All else brings the threads together: one engine has everything then, for as long as the context is there.
+//! The objects of a program are in one engine, but for completion queues, queue pairs and shared
+//! receive queues that were made with the doorbells of a thread. Requests find memory regions in
+//! the engine of their queue, so there are replicas of those of its protection domain. All else
+//! brings the threads together: one engine has everything then, for as long as the context is
+//! there.
 
 use ferrule_engine::ContextId;
 use kernel::{
@@ -20,9 +22,9 @@ use kernel::{
 
 use crate::{
     backend::{
+        replication::Replication,
         Backend,
-        Commands,
-        Replication, //
+        Commands, //
     },
     verbs::doorbells::Doorbells, //
 };
@@ -66,7 +68,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The threads that have replicas of regions of a protection domain, a bit for each. One stands for all that are together.
+    /// The threads that have replicas of regions of a protection domain, a bit for each. One stands
+    /// for all that are together.
     fn users(&self, pd: u32) -> u64 {
         let threads = self.threads.iter().map(|t| t.domains.contains(&pd));
         let users = threads
@@ -109,7 +112,8 @@ impl<B: Backend> Threads<B> {
         self.first
     }
 
-    /// Adds doorbells that are made `beside` a context, or with none apart from all; returns their index.
+    /// Adds doorbells that are made `beside` a context, or with none apart from all; returns their
+    /// index.
     ///
     /// # Errors
     ///
@@ -137,8 +141,9 @@ impl<B: Backend> Threads<B> {
         self.doorbells.get(index)?.as_ref()
     }
 
-    /// A queue pair or a shared receive queue of this context of the engine's is about to come, which uses the regions of a
-    /// protection domain, or without one also other objects of the program.
+    /// A queue pair or a shared receive queue of this context of the engine's is about to come,
+    /// which uses the regions of a protection domain, or without one also other objects of the
+    /// program.
     ///
     /// # Errors
     ///
@@ -174,7 +179,8 @@ impl<B: Backend> Threads<B> {
         }
     }
 
-    /// A region of a protection domain has been registered: it is replicated for threads that use the domain.
+    /// A region of a protection domain has been registered: it is replicated for threads that use
+    /// the domain.
     pub(super) fn registered(&self, key: u32, pd: u32) {
         let mut state = self.state.lock();
         if state.is_together {
@@ -186,7 +192,8 @@ impl<B: Backend> Threads<B> {
         }
     }
 
-    /// Removes a region of a protection domain, and its replicas before it: so its number is not free while there are some.
+    /// Removes a region of a protection domain, and its replicas before it: so its number is not
+    /// free while there are some.
     ///
     /// Both wait for copy jobs, without the lock.
     pub(super) fn deregister(&self, key: u32, pd: u32) {
@@ -201,7 +208,8 @@ impl<B: Backend> Threads<B> {
         self.commands.remove_mr(key);
     }
 
-    /// A region of a protection domain is about to become another one, and has no replicas from here on.
+    /// A region of a protection domain is about to become another one, and has no replicas from
+    /// here on.
     pub(super) fn gather_region(&self, key: u32, pd: u32) {
         let mut state = self.state.lock();
         state.gather(&self.commands, self.first);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Domains of extended reliable connections: a number that targets and shared receive queues have in common.
+//! Domains of extended reliable connections: a number that targets and shared receive queues have
+//! in common.
 
 use kernel::prelude::*;
 use rdma::xrcd;

@@ -5,9 +5,10 @@
 //! usage: instructions LINE COUNT
 //!        instructions --list
 //!
-//! Does the operation LINE as often as told, and checks that each has completed. Under callgrind, which counts within the
-//! engine alone, the difference of two counts is what the operation takes, both ends of it, with the simulated host
-//! (`tests/bench/instructions` does this). A clock would tell more about the machine than about the engine.
+//! Does the operation LINE as often as told, and checks that each has completed. Under callgrind,
+//! which counts within the engine alone, the difference of two counts is what the operation takes,
+//! both ends of it, with the simulated host (`tests/bench/instructions` does this). A clock would
+//! tell more about the machine than about the engine.
 
 #![allow(missing_docs)]
 

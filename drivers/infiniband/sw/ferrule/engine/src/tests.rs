@@ -121,8 +121,8 @@ fn indices_wrap() {
     assert_eq!(w.engine.counters().producer_jumps, 1);
 }
 
-/// A datagram to a group walks a list of groups. However addresses are chosen, it is not long, and in another
-/// engine those of one list stand in many.
+/// A datagram to a group walks a list of groups. However addresses are chosen, it is not long, and
+/// in another engine those of one list stand in many.
 #[test]
 fn lists_of_groups_are_short() {
     let mut w = World::new();
@@ -180,7 +180,8 @@ fn expect(link: &mut Wire, end: &End, behind: u32) {
     qp.rq.psn = psn::advance(SQ_PSN, behind);
 }
 
-/// When numbers come round, a resource that was kept to answer a read of long ago is not taken for a new request's.
+/// When numbers come round, a resource that was kept to answer a read of long ago is not taken for
+/// a new request's.
 #[test]
 fn old_answers_are_forgotten_before_numbers_come_round() {
     let mut link = Wire::new(1, Faults::default(), false);
@@ -197,8 +198,8 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
     a.qp.post_send(&fetch_add);
     let fetch_add = link.sent(0).remove(0);
 
-    // One of each 256 packets comes: that whose lower bits are all set. As long as the read's numbers may be in
-    // use, it is answered again.
+    // One of each 256 packets comes: that whose lower bits are all set. As long as the read's
+    // numbers may be in use, it is answered again.
     let first = psn::distance(SQ_PSN, STEP - 1);
     for behind in (first..1 << 24).step_by(STEP as usize) {
         expect(&mut link, &b, behind);
@@ -218,8 +219,8 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
     assert_eq!(link.sent(1), lost);
 }
 
-/// When numbers come round, a write of long ago is not taken for one that is still to come: a peer that sends reads alone
-/// gets no acknowledgement beside their responses.
+/// When numbers come round, a write of long ago is not taken for one that is still to come: a peer
+/// that sends reads alone gets no acknowledgement beside their responses.
 #[test]
 fn an_old_write_is_not_acknowledged_when_numbers_come_round() {
     let mut link = Wire::new(1, Faults::default(), false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The layouts and values of `ferrule-abi.h` and `ferrule_user_ioctl_cmds.h` are those that the engine and the driver have.
+//! The layouts and values of `ferrule-abi.h` and `ferrule_user_ioctl_cmds.h` are those that the
+//! engine and the driver have.
 //!
 //! A C compiler (`$CC`, else `cc`) says what the headers mean. Every field of every structure and
 //! every name that they define has to be compared here.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers on the wire: their order, their headers, and the packets that the requester takes for one (IBA volume 1,
-//! 9.7.5).
+//! Answers on the wire: their order, their headers, and the packets that the requester takes for
+//! one (IBA volume 1, 9.7.5).
 
 use ferrule_engine::packet::{opcode::rc, Aeth, Bth, Packet, Syndrome};
 use ferrule_engine::{Budget, Sends, State, Status};
@@ -65,7 +65,8 @@ impl Scene {
     }
 }
 
-/// The opcode of a packet, its number counted from the first one, and the messages that it tells of.
+/// The opcode of a packet, its number counted from the first one, and the messages that it tells
+/// of.
 fn told(packet: &SentPacket) -> (u8, u32, Option<u32>) {
     let packet = Packet::parse(&packet.transport, packet.transport.len()).unwrap();
     let bth = packet.bth();
@@ -99,8 +100,9 @@ fn a_packet_that_is_not_answered_takes_no_turn() {
     assert_eq!(turns(&scene) - before, asked as u64 + 1);
 }
 
-/// Answers leave in the order of the requests, and each tells how many messages had been carried out when its own was.
-/// An answer with data acknowledges the requests before it, which get no acknowledgement of their own.
+/// Answers leave in the order of the requests, and each tells how many messages had been carried
+/// out when its own was. An answer with data acknowledges the requests before it, which get no
+/// acknowledgement of their own.
 #[test]
 fn answers_leave_in_order_with_numbers_of_their_own() {
     let mut s = Scene::new();
@@ -245,8 +247,8 @@ fn set_opcode(answer: &mut SentPacket, opcode: u8) {
     answer.seal();
 }
 
-/// Of what was asked for again, answers may begin and end anywhere: rdma_rxe goes on with the middle of its
-/// answer, others begin anew.
+/// Of what was asked for again, answers may begin and end anywhere: rdma_rxe goes on with the
+/// middle of its answer, others begin anew.
 #[test]
 fn answers_to_what_was_asked_again_begin_anywhere() {
     for opcode in [rc::READ_RESPONSE_FIRST, rc::READ_RESPONSE_MIDDLE] {
@@ -272,8 +274,8 @@ fn answers_to_what_was_asked_again_begin_anywhere() {
     }
 }
 
-/// The responder may tell of more receive requests at any time, by the number that it has acknowledged last
-/// (IBA volume 1, 9.7.7.2).
+/// The responder may tell of more receive requests at any time, by the number that it has
+/// acknowledged last (IBA volume 1, 9.7.7.2).
 #[test]
 fn credits_come_by_themselves() {
     let mut s = Scene::new();
@@ -304,8 +306,8 @@ fn credits_come_by_themselves() {
     assert_eq!(s.link.sent(0).len(), 1);
 }
 
-/// An atomic operation with the number of a read is no duplicate of it, whatever it looks like: nothing is answered, of
-/// that read or behind it.
+/// An atomic operation with the number of a read is no duplicate of it, whatever it looks like:
+/// nothing is answered, of that read or behind it.
 #[test]
 fn an_atomic_is_no_duplicate_of_a_read() {
     let mut s = Scene::new();
@@ -332,8 +334,8 @@ fn an_atomic_is_no_duplicate_of_a_read() {
     assert_eq!(s.memory[1].bytes(0, 64), before);
 }
 
-/// A pending answer stays until the host can send it, whatever duplicates come meanwhile: a refusal, and an
-/// acknowledgement of more.
+/// A pending answer stays until the host can send it, whatever duplicates come meanwhile: a
+/// refusal, and an acknowledgement of more.
 #[test]
 fn duplicates_do_not_take_an_answer_back() {
     let mut s = Scene::new();
@@ -424,8 +426,8 @@ fn data_for_a_request_that_gets_none_are_dropped() {
     }
 }
 
-/// A peer that reads without end leaves each second turn to the requests of the queue pair, and so does one whose responses
-/// have filled the write space.
+/// A peer that reads without end leaves each second turn to the requests of the queue pair, and so
+/// does one whose responses have filled the write space.
 #[test]
 fn reads_leave_turns_to_requests() {
     const SIZE: u32 = 1 << 20;

@@ -2,8 +2,8 @@
 
 //! A request that waits for an acknowledgement asks for it.
 //!
-//! Nothing is lost here, and the timeout is 0: a requester that waits for an answer that nobody owes it
-//! waits for ever.
+//! Nothing is lost here, and the timeout is 0: a requester that waits for an answer that nobody
+//! owes it waits for ever.
 
 use ferrule_engine::abi::wr_flags::{FENCE, SIGNALED};
 use ferrule_engine::{Budget, Modify, QpEvent, State, Status};
@@ -74,8 +74,8 @@ impl Scene {
 const GOOD: u8 = Status::Success as u8;
 const FLUSHED: u8 = Status::Flushed as u8;
 
-/// A request that must not be sent ends when all before it have ended, although their last packet asked for no
-/// acknowledgement: more was to follow.
+/// A request that must not be sent ends when all before it have ended, although their last packet
+/// asked for no acknowledgement: more was to follow.
 #[test]
 fn a_request_that_must_not_be_sent() {
     type Bad = fn(&mut Scene) -> (Wr, Status);
@@ -144,7 +144,8 @@ fn a_request_that_waits() {
     }
 }
 
-/// A request that waits behind a packet that is sent again: the first copy of that asked, and was refused.
+/// A request that waits behind a packet that is sent again: the first copy of that asked, and was
+/// refused.
 #[test]
 fn a_request_that_waits_behind_one_that_was_refused() {
     let mut s = Scene::new();

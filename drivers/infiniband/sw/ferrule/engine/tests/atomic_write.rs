@@ -96,8 +96,8 @@ fn malformed_requests_fail_at_the_requester() {
 /// A connection by packets.
 type Scene = scene::Scene<()>;
 
-/// The packet has the bytes, and its response is that of a READ of none. A duplicate is answered once more, and writes
-/// nothing.
+/// The packet has the bytes, and its response is that of a READ of none. A duplicate is answered
+/// once more, and writes nothing.
 #[test]
 fn by_packets_it_is_answered_like_a_read() {
     let mut s = Scene::with(64, |_| ());

@@ -68,7 +68,8 @@ fn a_whole_tree_is_scanned_in_order_look_by_look() {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Each bit is found once for each time that it was set anew, and at the latest in the scan that begins after that.
+    /// Each bit is found once for each time that it was set anew, and at the latest in the scan
+    /// that begins after that.
     #[test]
     fn a_set_bit_is_found_once(
         steps in prop::collection::vec(

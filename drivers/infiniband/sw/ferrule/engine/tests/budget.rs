@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The most that an entry of the engine does, looks included: nobody else runs on its processor meanwhile. And the
-//! share of others where a program rings without end.
+//! The most that an entry of the engine does, looks included: nobody else runs on its processor
+//! meanwhile. And the share of others where a program rings without end.
 
 use ferrule_engine::{abi, Budget, Counters, Outcome, Sleep, Status};
 
@@ -80,7 +80,8 @@ fn no_entry_does_more_than_its_slice() {
             }
             let found = s.w.engine.counters().doorbells - doorbells;
             assert_eq!(found, count as u64);
-            // An eighth of what it could do at best: half of it is for looks, and a turn counts as two requests.
+            // An eighth of what it could do at best: half of it is for looks, and a turn counts as
+            // two requests.
             assert!(entries <= count / 8 + 1, "{entries} for {count}");
         }
     }
@@ -92,7 +93,8 @@ fn no_entry_does_more_than_its_slice() {
     assert!(!s.enter(entries[0]).more);
 }
 
-/// Words that are rung above, and not below, are looks, too; and so are those of which the context has one doorbell.
+/// Words that are rung above, and not below, are looks, too; and so are those of which the context
+/// has one doorbell.
 #[test]
 fn words_are_looks() {
     let mut s = Scene::new(8000);
@@ -236,7 +238,8 @@ fn sleep_comes_in_steps() {
         }
         assert_eq!(step, Sleep::Step);
         assert_eq!(s.sleeping() - sleeping, SLICE.looks() as usize / 3);
-        // A context that kicks meanwhile is served, and goes on kicking. Those that were not told yet are looked at.
+        // A context that kicks meanwhile is served, and goes on kicking. Those that were not told
+        // yet are looked at.
         let (told, awake): (Vec<_>, Vec<_>) = s
             .contexts
             .iter()
@@ -273,8 +276,8 @@ fn one_that_rings_keeps_those_beside_it_awake() {
     assert_eq!(s.sleeping(), 0);
 }
 
-/// A program that rings all its doorbells again after each entry takes no more than its part from others: from those
-/// that need not kick, and from those that have kicked.
+/// A program that rings all its doorbells again after each entry takes no more than its part from
+/// others: from those that need not kick, and from those that have kicked.
 #[test]
 fn a_context_that_rings_without_end_does_not_delay_others() {
     for kicks in [false, true] {

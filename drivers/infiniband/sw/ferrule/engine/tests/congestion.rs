@@ -104,7 +104,8 @@ fn is_notification(packet: &SentPacket) -> bool {
     packet.transport[0] == CONGESTION
 }
 
-/// Annex A17.9.3: the opcode, the backward mark, the queue pair that sends, sequence number 0, and 16 bytes of zeroes.
+/// Annex A17.9.3: the opcode, the backward mark, the queue pair that sends, sequence number 0, and
+/// 16 bytes of zeroes.
 #[test]
 fn marks_are_answered_with_notifications() {
     let (mut link, ends, packets) = marked(8);

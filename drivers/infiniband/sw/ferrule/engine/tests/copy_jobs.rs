@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copy jobs: what others see of a message while its bytes are copied outside of the engine, and what may not change
-//! meanwhile.
+//! Copy jobs: what others see of a message while its bytes are copied outside of the engine, and
+//! what may not change meanwhile.
 
 mod any_order;
 mod several;
@@ -310,8 +310,8 @@ fn a_message_that_takes_a_receive_is_judged_after_its_job() {
     w.state(&p.b.qp, State::Err);
 }
 
-/// Between the end of its job and its second judgement, a message may lose its receive request. It takes the next one with its
-/// bytes.
+/// Between the end of its job and its second judgement, a message may lose its receive request. It
+/// takes the next one with its bytes.
 #[test]
 fn a_message_whose_receiver_was_reset_is_copied_again() {
     let mut w = world();

@@ -8,8 +8,8 @@ use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 use abi::wr_opcode;
 
-/// The headers before a packet of the simulated network, which is of IPv6, and the base transport header and CRC behind
-/// them.
+/// The headers before a packet of the simulated network, which is of IPv6, and the base transport
+/// header and CRC behind them.
 const TRANSPORT: u64 = 40 + 8 + 12 + 4;
 const RETH: u64 = 16;
 const AETH: u64 = 4;

@@ -328,7 +328,8 @@ proptest! {
     }
 }
 
-/// A queue whose events wait for three completions or 50 microseconds, armed, and a queue pair that completes there.
+/// A queue whose events wait for three completions or 50 microseconds, armed, and a queue pair that
+/// completes there.
 fn moderated(w: &mut World) -> (TestCq, TestQp) {
     let cq = w.cq(16);
     let other = w.cq(16);

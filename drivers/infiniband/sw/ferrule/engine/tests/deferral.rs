@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deferred kicks: when the engine defers those of a context, and how that ends. `tests/loom` has the races.
+//! Deferred kicks: when the engine defers those of a context, and how that ends. `tests/loom` has
+//! the races.
 
 use ferrule_engine::Status;
 
@@ -9,7 +10,8 @@ use crate::sim::*;
 /// The time that kicks are deferred.
 const DEFERRAL: u64 = 4 * MS;
 
-/// How often the timer serves a program that never kicks, before its kicks are not deferred for a while, and that while.
+/// How often the timer serves a program that never kicks, before its kicks are not deferred for a
+/// while, and that while.
 const MOST_LATE: u64 = 2;
 const PAUSE: u64 = 100_000 * US;
 
@@ -128,7 +130,8 @@ fn the_timer_serves_requests_whose_kick_was_deferred() {
     }
 }
 
-/// A program that polls no completions, and waits for its peer by looking at memory, does not wait for the timer each time.
+/// A program that polls no completions, and waits for its peer by looking at memory, does not wait
+/// for the timer each time.
 #[test]
 fn kicks_of_a_program_that_does_not_poll_are_not_deferred() {
     let mut s = Scene::new();
@@ -160,7 +163,8 @@ fn kicks_of_a_program_that_does_not_poll_are_not_deferred() {
     assert!(s.is_deferred());
 }
 
-/// A program is late only where the timer serves it. One that kicks in time is not, nor one whose requests others find.
+/// A program is late only where the timer serves it. One that kicks in time is not, nor one whose
+/// requests others find.
 #[test]
 fn kicks_stay_deferred_as_long_as_requests_do_not_wait_for_the_timer() {
     for kicks in [false, true] {
@@ -202,7 +206,8 @@ fn a_deferral_ends_when_nothing_is_rung() {
     s.expect(0..2);
 }
 
-/// A deferral ends when the backlog is gone, though the program rings on. Requests that it has rung for by then are carried out.
+/// A deferral ends when the backlog is gone, though the program rings on. Requests that it has rung
+/// for by then are carried out.
 #[test]
 fn a_deferral_ends_with_the_backlog() {
     let mut s = Scene::new();

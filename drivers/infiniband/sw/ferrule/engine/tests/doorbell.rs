@@ -54,7 +54,8 @@ fn doorbell_rung_again_before_it_is_taken_is_one_doorbell() {
     assert_eq!(cq.drain().len(), 5);
 }
 
-/// Queue pairs that are made forget nothing that another one has rung, in their own word of doorbells or in others.
+/// Queue pairs that are made forget nothing that another one has rung, in their own word of
+/// doorbells or in others.
 #[test]
 fn new_queue_pairs_forget_no_doorbell_of_another() {
     let mut w = World::new();
@@ -94,8 +95,8 @@ fn nobody_rings_for_another() {
     other.doorbells.ring(65535);
     w.run();
     cq.expect_none();
-    // The first counts twice, since its bit is still rung when the others are looked for. The last was in a word of which
-    // the other context has nothing.
+    // The first counts twice, since its bit is still rung when the others are looked for. The last
+    // was in a word of which the other context has nothing.
     assert_eq!(w.engine.counters().stray_doorbells, 4);
     // Those whose they are do.
     mine.ring();
@@ -140,7 +141,8 @@ fn own_context_is_served_first() {
     }
 }
 
-/// The outcome tells of the caller's own doorbells that are left, though no queue pair waits for a turn yet.
+/// The outcome tells of the caller's own doorbells that are left, though no queue pair waits for a
+/// turn yet.
 #[test]
 fn doorbells_of_the_caller_that_are_left_are_told() {
     let mut w = World::new();
@@ -262,7 +264,8 @@ fn a_look_costs_what_rings_not_what_is_open() {
         assert!(!qps[i].ring(), "awake: no kick");
     }
     assert_eq!(looks(&mut w), 3);
-    // One of them goes on, and the others are forgotten, but for one that rings before the last look.
+    // One of them goes on, and the others are forgotten, but for one that rings before the last
+    // look.
     for i in 0.. {
         qps[7].post_send(&Wr::write(i, &[], (0, 0)));
         if i == 1000 {
@@ -351,7 +354,8 @@ fn doorbells_of_others_cost_nothing() {
     drop((a, b));
 }
 
-/// Turns and timers that find nothing to do are counted, so that no number of them exceeds a budget.
+/// Turns and timers that find nothing to do are counted, so that no number of them exceeds a
+/// budget.
 #[test]
 fn idle_turns_are_counted() {
     let mut w = World::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fast registration by queue pairs of the host's own: the bytes that a region opens, when, and faults.
+//! Fast registration by queue pairs of the host's own: the bytes that a region opens, when, and
+//! faults.
 
 use ferrule_engine::{
     abi, fast, packet::opcode::rc, Access, Budget, Error, MrChange, State, Status,
@@ -149,8 +150,8 @@ fn forbidden_registrations_fail() {
     a.cq.expect(1, Status::LocalOperation);
 
     for wr in [
-        // Another domain's; a region of another kind; a key of none; another length; rights that are none, or that
-        // nobody can have by this.
+        // Another domain's; a region of another kind; a key of none; another length; rights that
+        // are none, or that nobody can have by this.
         Wr::register(1, elsewhere.key, IOVA, 64),
         Wr::register(1, plain.key, IOVA, 64),
         Wr::register(1, window, IOVA, 64),
@@ -251,8 +252,8 @@ fn apart(link: &mut Link) -> (End, TestMr) {
     (a, link.worlds[1].mr(8192))
 }
 
-/// On the wire a registration waits for nothing that is on its way, unless it has a fence; it ends in its
-/// turn all the same.
+/// On the wire a registration waits for nothing that is on its way, unless it has a fence; it ends
+/// in its turn all the same.
 #[test]
 fn registration_waits_for_no_answer() {
     for (flags, waits) in [(0, false), (wr_flags::FENCE, true)] {
@@ -288,7 +289,8 @@ fn registration_waits_for_no_answer() {
     }
 }
 
-/// A registration sends nothing, so the request before it asks for an acknowledgement, if nothing else follows.
+/// A registration sends nothing, so the request before it asks for an acknowledgement, if nothing
+/// else follows.
 #[test]
 fn a_request_before_a_registration_is_acknowledged_at_once() {
     for more in [false, true] {

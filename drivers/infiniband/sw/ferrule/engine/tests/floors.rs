@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The folders of the source are floors: a file imports from its own floor and from those below, no files
-//! import each other in a circle, and no two files have one name, nor two types.
+//! The folders of the source are floors: a file imports from its own floor and from those below, no
+//! files import each other in a circle, and no two files have one name, nor two types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -184,8 +184,8 @@ fn upward(imports: &Imports) -> Vec<String> {
     complaints
 }
 
-/// The files that are left when those that import none of the rest are taken away, again and again: all files of
-/// circles, and those that stand between or upon them.
+/// The files that are left when those that import none of the rest are taken away, again and again:
+/// all files of circles, and those that stand between or upon them.
 fn circles(imports: &Imports) -> Vec<String> {
     let mut rest = imports.clone();
     loop {

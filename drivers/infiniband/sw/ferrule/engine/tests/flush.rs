@@ -19,7 +19,8 @@ fn ranges_and_regions_are_flushed() {
     let mut w = World::new();
     let (a, b) = w.pair();
     let theirs = w.mr(64);
-    // Whichever bytes of a region are named, all are flushed; and a range of no bytes may begin behind the last one.
+    // Whichever bytes of a region are named, all are flushed; and a range of no bytes may begin
+    // behind the last one.
     for (wr_id, remote, length, level) in [
         (1, theirs.remote(0), 64, RANGE),
         (2, theirs.remote(60), 4, RANGE),
@@ -145,8 +146,8 @@ fn malformed_requests_fail_at_the_requester() {
     }
 }
 
-/// A window gives the right where it was bound with it, and to no more than it is bound to; the region has to give it,
-/// too.
+/// A window gives the right where it was bound with it, and to no more than it is bound to; the
+/// region has to give it, too.
 #[test]
 fn windows_are_flushed() {
     for (region, window, length, status) in [
@@ -186,8 +187,8 @@ fn windows_are_flushed() {
 /// A connection by packets.
 type Scene = scene::Scene<()>;
 
-/// The packet has no bytes, and its response is that of a READ of none. It acknowledges what was before it, and is not
-/// acknowledged by what is behind it.
+/// The packet has no bytes, and its response is that of a READ of none. It acknowledges what was
+/// before it, and is not acknowledged by what is behind it.
 #[test]
 fn by_packets_it_is_answered_like_a_read() {
     let mut s = Scene::with(64, |_| ());
@@ -210,7 +211,8 @@ fn by_packets_it_is_answered_like_a_read() {
         responses.iter().map(opcode).collect::<Vec<_>>(),
         [rc::READ_RESPONSE_ONLY, rc::ACKNOWLEDGE]
     );
-    // Without the first of them, the second does not end the flush: that is asked for again, and answered again.
+    // Without the first of them, the second does not end the flush: that is asked for again, and
+    // answered again.
     let lost = responses.remove(0);
     s.link.give(0, &responses);
     let ended = s.ends[0].cq.drain();
@@ -232,8 +234,8 @@ fn one(modify: &mut Modify) {
     modify.max_rd_atomic = modify.max_rd_atomic.map(|_| 16);
 }
 
-/// A peer that counts no flush has more under way than it was promised resources, and the READ between them is answered in
-/// its turn. Two READs at a time are refused as ever (9.4.4).
+/// A peer that counts no flush has more under way than it was promised resources, and the READ
+/// between them is answered in its turn. Two READs at a time are refused as ever (9.4.4).
 #[test]
 fn by_packets_flushes_need_not_be_counted() {
     let mut s = Scene::with(64, one);
@@ -286,8 +288,8 @@ fn by_packets_flushes_need_not_be_counted() {
     s.ends[0].cq.expect(1, Status::RemoteInvalidRequest);
 }
 
-/// A flush takes nothing from a request that the peer does count: neither the response that it may ask for again, nor the
-/// resource of one that comes with the flush.
+/// A flush takes nothing from a request that the peer does count: neither the response that it may
+/// ask for again, nor the resource of one that comes with the flush.
 #[test]
 fn by_packets_flushes_take_no_promised_resource() {
     let mut s = Scene::with(64, one);
@@ -321,7 +323,8 @@ fn by_packets_flushes_take_no_promised_resource() {
     assert_eq!(s.memory[1].bytes(8, 8), 2u64.to_ne_bytes());
 }
 
-/// A packet with placement types and levels that do not exist is an invalid request; reserved bits say nothing.
+/// A packet with placement types and levels that do not exist is an invalid request; reserved bits
+/// say nothing.
 #[test]
 fn by_packets_what_is_unknown_is_refused() {
     for (bits, status) in [

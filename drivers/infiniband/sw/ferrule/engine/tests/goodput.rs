@@ -2,8 +2,8 @@
 
 //! How much of what a wire can carry arrives to some purpose, where packets are lost.
 //!
-//! A lost packet costs one more, and a wait where nobody notices. The rest has to be of use. Where the
-//! peer keeps nothing that comes early, it costs those that are behind it on their way, too.
+//! A lost packet costs one more, and a wait where nobody notices. The rest has to be of use. Where
+//! the peer keeps nothing that comes early, it costs those that are behind it on their way, too.
 
 use ferrule_engine::{Mtu, Status};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The parts of a host whose queue pairs all have local peers, and steps that each host takes. The models of loom and the
-//! bench of threads have the rest, and the simulated host has packets.
+//! The parts of a host whose queue pairs all have local peers, and steps that each host takes. The
+//! models of loom and the bench of threads have the rest, and the simulated host has packets.
 
 use ferrule_engine::{
     Access, Engine, Error, Fault, Host, Modify, Mtu, PacketBytes, Path, PathKind, Refused, Region,

@@ -118,7 +118,8 @@ fn all_objects_go_over_with_their_numbers() {
     );
 }
 
-/// Whatever waits in the other engine goes on: rung doorbells, queue pairs that want turns, timers of each kind.
+/// Whatever waits in the other engine goes on: rung doorbells, queue pairs that want turns, timers
+/// of each kind.
 #[test]
 fn work_goes_on() {
     let [mut w, mut other] = worlds();
@@ -166,7 +167,8 @@ fn work_goes_on() {
     assert_eq!(w.events().len(), 1, "the event of moderated completions");
 }
 
-/// A context of an engine that is awake kicks at first after that, and the engine that it is in now is awake or not.
+/// A context of an engine that is awake kicks at first after that, and the engine that it is in now
+/// is awake or not.
 #[test]
 fn contexts_kick_until_their_engine_says_otherwise() {
     for is_awake in [false, true] {
@@ -228,7 +230,8 @@ fn deferred_kicks_go_over() {
     assert!(!memory.0.deferred.get() && memory.0.sleeping.get());
 }
 
-/// A copy job ends in the engine that it has begun in. No other one begins while somebody waits for that.
+/// A copy job ends in the engine that it has begun in. No other one begins while somebody waits for
+/// that.
 #[test]
 fn engines_merge_after_copy_jobs() {
     let [mut w, mut other] = worlds();
@@ -266,7 +269,8 @@ fn engines_merge_after_copy_jobs() {
     a.cq.expect(3, Status::Success);
 }
 
-/// Datagrams to a group find all its queue pairs in one engine, and sets count for queue pairs of one.
+/// Datagrams to a group find all its queue pairs in one engine, and sets count for queue pairs of
+/// one.
 #[test]
 fn groups_and_sets_of_counters_stay() {
     let [mut w, mut other] = worlds();

@@ -71,7 +71,8 @@ fn left(mine: &TestMr, theirs: &TestMr) -> Left {
     (all(mine), all(theirs))
 }
 
-/// Carries out a request of this number between queue pairs of one engine. The memory is absent from a byte on, if so.
+/// Carries out a request of this number between queue pairs of one engine. The memory is absent
+/// from a byte on, if so.
 fn local(number: usize, absent: Option<u64>) -> Left {
     let mut w = World::new();
     let (a, b) = w.pair();
@@ -105,7 +106,8 @@ fn remote(number: usize, length: u32, absent: Option<u64>) -> Left {
     link.settle();
     ends[0].cq.expect(1, Status::Success);
     asked_for(wr, &mine, &theirs);
-    // Nothing was lost: the peer heard of no gap, waited in vain for no answer, and had no need of a probe.
+    // Nothing was lost: the peer heard of no gap, waited in vain for no answer, and had no need of
+    // a probe.
     for world in &link.worlds {
         let counters = world.engine.counters();
         let signs = [counters.naks_sent, counters.unanswered, counters.probes];
@@ -177,8 +179,9 @@ fn no_probe_while_a_response_waits_for_memory() {
     assert_eq!(link.network.sent[1], 3);
 }
 
-/// A SEND lies behind one that waits for memory, and finds no receive request when the memory is there. The peer hears of
-/// it, whether an RNR NAK of an earlier packet or of that one was sent before: it has gone back long ago.
+/// A SEND lies behind one that waits for memory, and finds no receive request when the memory is
+/// there. The peer hears of it, whether an RNR NAK of an earlier packet or of that one was sent
+/// before: it has gone back long ago.
 #[test]
 fn a_send_behind_absent_memory_is_refused() {
     for is_earlier in [true, false] {
@@ -279,7 +282,8 @@ fn a_datagram_is_dropped_where_the_memory_of_its_receiver_is_absent() {
     assert_eq!(theirs.bytes(40, 64), mine.bytes(0, 64));
 }
 
-/// All of its members have a datagram that waited for memory of its sender, once; though one had to drop it.
+/// All of its members have a datagram that waited for memory of its sender, once; though one had to
+/// drop it.
 #[test]
 fn a_datagram_to_a_group_waits_for_memory_of_its_sender() {
     const MULTICAST: u32 = 0xff_ffff;
@@ -312,7 +316,8 @@ fn a_datagram_to_a_group_waits_for_memory_of_its_sender() {
     assert_eq!(theirs.bytes(296, 64), mine.bytes(0, 64));
 }
 
-/// A host tells what could not be had to those who have asked before. A queue pair that begins anew has not.
+/// A host tells what could not be had to those who have asked before. A queue pair that begins anew
+/// has not.
 #[test]
 fn each_queue_pair_asks_by_its_name_until_it_is_reset() {
     let mut w = World::new();

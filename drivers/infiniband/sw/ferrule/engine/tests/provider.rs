@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Programs and kernel users can post what the engine does, and nothing else: the tables of the provider and the
-//! matches of the kernel's side are compared with the header, and with what becomes of each operation in the engine.
+//! Programs and kernel users can post what the engine does, and nothing else: the tables of the
+//! provider and the matches of the kernel's side are compared with the header, and with what
+//! becomes of each operation in the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -71,8 +72,8 @@ fn named(text: &str, prefix: &str) -> BTreeSet<String> {
     text.split(prefix).skip(1).filter_map(name).collect()
 }
 
-/// The operations that the provider lets programs post: the types of queue pairs and whether the data may be inline, by
-/// the names of operations in the ABI.
+/// The operations that the provider lets programs post: the types of queue pairs and whether the
+/// data may be inline, by the names of operations in the ABI.
 fn table() -> BTreeMap<String, (Vec<QpType>, bool)> {
     let row = |row: &str| {
         let mut fields = row.split([',', '}']).map(str::trim);
@@ -175,7 +176,8 @@ fn the_provider_takes_what_the_engine_takes() {
     assert!(table.is_empty(), "not compared: {table:?}");
 }
 
-/// `ibv_wr_start(3)`: each operation has a function, but `ibv_bind_mw(3)` posts for windows of type 1.
+/// `ibv_wr_start(3)`: each operation has a function, but `ibv_bind_mw(3)` posts for windows of type
+/// 1.
 #[test]
 fn each_operation_has_a_function_of_the_provider() {
     assert_eq!(
@@ -207,8 +209,9 @@ fn completions_are_those_of_the_operations() {
 
 const PROGRAMS_ALONE: [&str; 3] = ["BIND_MW", "FLUSH", "ATOMIC_WRITE"];
 
-/// Windows are for programs alone, and registration for kernel users (`fast::WR_REGISTER`). Linux has no structure of
-/// a kernel user's request that could name a flush or the bytes of an atomic write.
+/// Windows are for programs alone, and registration for kernel users (`fast::WR_REGISTER`). Linux
+/// has no structure of a kernel user's request that could name a flush or the bytes of an atomic
+/// write.
 #[test]
 fn kernel_users_post_what_the_engine_takes() {
     let (posting, polling) = (driver("posting.rs"), driver("polling.rs"));

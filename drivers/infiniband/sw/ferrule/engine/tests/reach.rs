@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reach of a peer into this side's memory by packets, and the requests that this side hears of.
+//! The reach of a peer into this side's memory by packets, and the requests that this side hears
+//! of.
 
 use ferrule_engine::abi::{wc_flags, wr_flags, wr_opcode};
 use ferrule_engine::packet::{Bth, Nak, Packet, Reth, Syndrome};
@@ -98,7 +99,8 @@ fn an_atomic_reaches_no_further_than_its_window() {
     }
 }
 
-/// A SEND with invalidate closes the window that it names, and no other one, and the receiver is told which.
+/// A SEND with invalidate closes the window that it names, and no other one, and the receiver is
+/// told which.
 #[test]
 fn a_send_invalidates_the_key_that_it_names() {
     let mut s = Scene::new();
@@ -127,8 +129,8 @@ fn a_send_invalidates_the_key_that_it_names() {
     assert_eq!(s.ends(&closed), Status::RemoteAccess as u8);
 }
 
-/// A receiver that waits for solicited completions alone is woken by a message that asks for it, of one packet or of
-/// several.
+/// A receiver that waits for solicited completions alone is woken by a message that asks for it, of
+/// one packet or of several.
 #[test]
 fn a_solicited_message_wakes_its_receiver() {
     for opcode in [wr_opcode::SEND, wr_opcode::RDMA_WRITE_WITH_IMM] {
@@ -154,8 +156,8 @@ fn a_solicited_message_wakes_its_receiver() {
     }
 }
 
-/// A read that comes again is answered if it asks for the same bytes as before, or for a part of them, and not for
-/// other memory or by another key.
+/// A read that comes again is answered if it asks for the same bytes as before, or for a part of
+/// them, and not for other memory or by another key.
 #[test]
 fn a_read_that_comes_again_reads_the_same() {
     let mut s = Scene::new();
@@ -208,7 +210,8 @@ fn a_read_that_comes_again_reads_the_same() {
     assert_eq!(answers(&second(2048, 1024)), 0);
 }
 
-/// A packet that the host found no space for is sent later with the same bytes, wherever in the list they begin.
+/// A packet that the host found no space for is sent later with the same bytes, wherever in the
+/// list they begin.
 #[test]
 fn a_packet_that_found_no_space_is_sent_whole() {
     for busy in 1..6 {
@@ -229,7 +232,8 @@ fn a_packet_that_found_no_space_is_sent_whole() {
     }
 }
 
-/// A refused request is the last one of its queue pair: the one that comes in its place is not carried out.
+/// A refused request is the last one of its queue pair: the one that comes in its place is not
+/// carried out.
 #[test]
 fn nothing_is_taken_behind_a_refusal() {
     let mut s = Scene::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions of one engine that queue pairs of another one use: what a replica opens, to whom, and for how long.
+//! Regions of one engine that queue pairs of another one use: what a replica opens, to whom, and
+//! for how long.
 
 mod copy_jobs;
 mod domain;
@@ -151,7 +152,8 @@ impl Loop {
     }
 }
 
-/// A key that was taken back opens nothing, nor does it when there is a replica of the next region of its number.
+/// A key that was taken back opens nothing, nor does it when there is a replica of the next region
+/// of its number.
 #[test]
 fn a_replica_that_was_removed_opens_nothing() {
     let [mut home, mut other] = worlds();
@@ -306,7 +308,8 @@ fn some_regions_have_no_replica() {
     }
 }
 
-/// A window is bound to a region in the engine of both, which counts it. Those that are bound stay so when replicas come.
+/// A window is bound to a region in the engine of both, which counts it. Those that are bound stay
+/// so when replicas come.
 #[test]
 fn no_window_is_bound_by_a_replica() {
     let [mut home, mut other] = worlds();

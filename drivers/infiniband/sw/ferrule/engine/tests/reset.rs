@@ -2,8 +2,8 @@
 
 //! Nothing of what a queue pair has been through remains in it after RESET (IBA volume 1, 10.3.1).
 //!
-//! A pair is broken off in the middle of random traffic on a bad network, and reset. From then on it has to
-//! send the same packets at the same times as a pair that has just been made.
+//! A pair is broken off in the middle of random traffic on a bad network, and reset. From then on
+//! it has to send the same packets at the same times as a pair that has just been made.
 
 use crate::sim::network::{Faults, Link, Network, Random, BAD};
 use crate::sim::*;
@@ -24,7 +24,8 @@ const DEPTH: u32 = 16;
 const RECEIVE: u64 = u64::MAX;
 
 impl Scene {
-    /// `subnet` is a byte of the addresses. An engine's knowledge of the path to an address belongs to no queue pair.
+    /// `subnet` is a byte of the addresses. An engine's knowledge of the path to an address belongs
+    /// to no queue pair.
     fn new(seed: u64, faults: Faults, subnet: u8) -> Self {
         let mut link = Link::new(seed, faults, true);
         let ends = link.pair(
@@ -62,7 +63,8 @@ impl Scene {
         }
     }
 
-    /// Posts at both ends and lets things happen, so many times. Receive requests are too few for all.
+    /// Posts at both ends and lets things happen, so many times. Receive requests are too few for
+    /// all.
     fn work(&mut self, random: &mut Random, times: u64) {
         for _ in 0..times {
             let from = random.below(2) as usize;

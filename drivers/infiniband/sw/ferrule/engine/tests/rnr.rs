@@ -52,8 +52,8 @@ impl Scene {
         assert_eq!(self.link.sent(0), []);
     }
 
-    /// The response leaves when the wait for the host is over, and the request when that for a receiver is,
-    /// which takes `wait`.
+    /// The response leaves when the wait for the host is over, and the request when that for a
+    /// receiver is, which takes `wait`.
     fn expect_both_waits(&mut self, wait: u64) {
         self.link.wait(50 * US);
         let answers = self.link.sent(0);
@@ -130,8 +130,8 @@ fn retries_may_be_set_while_the_queue_is_drained() {
     assert_eq!(s.ended(), [Status::RnrRetryExceeded as u8]);
 }
 
-/// One receive request comes while three SENDs wait, and the second one is refused once: by a host that
-/// keeps what is behind a refused packet, and by one that keeps nothing.
+/// One receive request comes while three SENDs wait, and the second one is refused once: by a host
+/// that keeps what is behind a refused packet, and by one that keeps nothing.
 #[test]
 fn one_lack_of_a_receive_request_costs_one_retry() {
     for keeps in [true, false] {
@@ -160,8 +160,8 @@ fn one_lack_of_a_receive_request_costs_one_retry() {
     REORDERS.set(true);
 }
 
-/// The peer goes back when a receive request is missing, so it sends the kept packets again. The responder
-/// refuses such a packet then, unless a receive request has come first.
+/// The peer goes back when a receive request is missing, so it sends the kept packets again. The
+/// responder refuses such a packet then, unless a receive request has come first.
 #[test]
 fn a_kept_packet_waits_until_it_comes_again() {
     let mut s = Scene::new(|_| ());
@@ -185,8 +185,9 @@ fn a_kept_packet_waits_until_it_comes_again() {
     assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
 }
 
-/// A packet was lost. A peer that sends that one alone again has to hear that a kept packet found no receive
-/// request. A peer that sends all again has the kept packet on its way, and hears it once.
+/// A packet was lost. A peer that sends that one alone again has to hear that a kept packet found
+/// no receive request. A peer that sends all again has the kept packet on its way, and hears it
+/// once.
 #[test]
 fn a_kept_packet_behind_a_loss_is_refused_once() {
     for goes_back in [false, true] {
@@ -217,7 +218,8 @@ fn a_kept_packet_behind_a_loss_is_refused_once() {
     }
 }
 
-/// The peer's clock may be faster: a copy that comes a little before its wait is over was sent after it.
+/// The peer's clock may be faster: a copy that comes a little before its wait is over was sent
+/// after it.
 #[test]
 fn a_peer_may_have_waited_by_a_faster_clock() {
     let mut s = Scene::new(|_| ());
@@ -268,8 +270,8 @@ fn a_busy_host_delays_answers_by_its_own_wait() {
     s.expect_both_waits(LONGEST);
 }
 
-/// An answer that finds the host busy, and the wait for a receiver that begins then: neither wait ends
-/// with the other.
+/// An answer that finds the host busy, and the wait for a receiver that begins then: neither wait
+/// ends with the other.
 #[test]
 fn the_wait_for_a_receiver_outlives_that_for_the_host() {
     let mut s = Scene::new(|_| ());
@@ -280,8 +282,9 @@ fn the_wait_for_a_receiver_outlives_that_for_the_host() {
     s.expect_both_waits(WAIT);
 }
 
-/// The network has the refused packet twice, and the second copy finds a receive request. Its acknowledgement ends the wait,
-/// which is longer than the local ACK timeout: nothing is waited for that has not been sent.
+/// The network has the refused packet twice, and the second copy finds a receive request. Its
+/// acknowledgement ends the wait, which is longer than the local ACK timeout: nothing is waited for
+/// that has not been sent.
 #[test]
 fn an_acknowledgement_ends_the_wait() {
     let mut s = Scene::new(|modify| modify.min_rnr_timer = modify.min_rnr_timer.map(|_| 0));

@@ -6,7 +6,8 @@ use ferrule_engine::abi;
 
 use crate::sim::*;
 
-/// As long as one queue pair alone is rung, the engine looks at no bits, however many rings it has missed.
+/// As long as one queue pair alone is rung, the engine looks at no bits, however many rings it has
+/// missed.
 #[test]
 fn rings_of_one_queue_pair_need_no_bits() {
     let mut w = World::new();
@@ -35,7 +36,8 @@ fn rings_of_one_queue_pair_need_no_bits() {
     assert_eq!(w.engine.counters().doorbells - doorbells, 3);
     assert_eq!(memory.leaf_reads.get(), reads);
     assert_eq!(memory.rung.get().run, u16::MAX);
-    // The other one's rings alone are seen at once, too. Those of both are looked for, and that is all.
+    // The other one's rings alone are seen at once, too. Those of both are looked for, and that is
+    // all.
     for (posts, more) in [(vec![&b, &b], 0), (vec![&a, &b], 1), (vec![&a], 0)] {
         for qp in &posts {
             qp.post_send(&Wr::write(1, &[], (0, 0)));

@@ -2,10 +2,10 @@
 
 //! The responder, and a peer that sends again and takes answers as Linux's rdma_rxe does.
 //!
-//! That peer is a model of the rules by which it goes on: which packets it sends, how it takes an acknowledgement, and
-//! when its timer runs. It counts what has been acknowledged apart from what it has sent, and where the first reaches
-//! the second it sends nothing again, whether or not all messages have been completed. No loss may lead it there: then
-//! it waits for ever.
+//! That peer is a model of the rules by which it goes on: which packets it sends, how it takes an
+//! acknowledgement, and when its timer runs. It counts what has been acknowledged apart from what
+//! it has sent, and where the first reaches the second it sends nothing again, whether or not all
+//! messages have been completed. No loss may lead it there: then it waits for ever.
 
 use std::collections::VecDeque;
 
@@ -175,8 +175,8 @@ fn exchange(lengths: &[u32], lost: [&[u64]; 2], seed: u64) {
         }
         link
     };
-    // The peer sends the packets that our requester makes of the messages where nothing is lost, but each last packet
-    // of a message asks for an acknowledgement.
+    // The peer sends the packets that our requester makes of the messages where nothing is lost,
+    // but each last packet of a message asks for an acknowledgement.
     let mut packets = Vec::new();
     let mut sound = begin();
     loop {
@@ -262,8 +262,8 @@ fn sequence_number(packet: &SentPacket) -> u32 {
     u32::from_be_bytes(packet.transport[8..12].try_into().unwrap()) & 0xff_ffff
 }
 
-/// The end of a message is lost, and the next one is not; or all arrives, and no answer does. Either way the peer sends
-/// all again, and must not get answers meanwhile that it does not bear.
+/// The end of a message is lost, and the next one is not; or all arrives, and no answer does.
+/// Either way the peer sends all again, and must not get answers meanwhile that it does not bear.
 #[test]
 fn messages_sent_again_are_completed() {
     for seed in 0..3000 {

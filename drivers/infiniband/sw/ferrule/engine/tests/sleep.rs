@@ -36,7 +36,8 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     assert!(!sleeping.0.sleeping.get());
 }
 
-/// A worker that has to share its processor sleeps though programs ring, and the next run takes what was rung.
+/// A worker that has to share its processor sleeps though programs ring, and the next run takes
+/// what was rung.
 #[test]
 fn an_engine_sleeps_though_something_is_rung() {
     let mut w = World::new();
@@ -66,7 +67,8 @@ fn an_engine_sleeps_though_something_is_rung() {
     assert_eq!(cq.drain().len(), 2);
 }
 
-/// Between two steps towards sleep, a context that has not been told yet may have its kicks deferred.
+/// Between two steps towards sleep, a context that has not been told yet may have its kicks
+/// deferred.
 #[test]
 fn an_engine_sleeps_beside_deferred_kicks() {
     let mut w = World::new();
@@ -95,8 +97,8 @@ fn an_engine_sleeps_beside_deferred_kicks() {
     assert!(!doorbells.0.sleeping.get(), "until its timer fires");
 }
 
-/// The sender of a kick may have told other threads that they need not. A kick tells them anew before the engine looks at
-/// the doorbells.
+/// The sender of a kick may have told other threads that they need not. A kick tells them anew
+/// before the engine looks at the doorbells.
 #[test]
 fn a_kick_that_leaves_the_engine_asleep_asks_for_the_next() {
     let mut w = World::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shared receive queues: the queue pair that takes a request, the limit event, and requests that stay for
-//! others.
+//! Shared receive queues: the queue pair that takes a request, the limit event, and requests that
+//! stay for others.
 
 use std::collections::VecDeque;
 

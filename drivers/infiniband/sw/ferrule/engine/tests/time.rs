@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The time of completions: no request completes before it was posted, however long the turn that takes it.
+//! The time of completions: no request completes before it was posted, however long the turn that
+//! takes it.
 
 use ferrule_engine::{State, Status};
 

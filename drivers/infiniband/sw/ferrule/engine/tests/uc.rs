@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unreliable connections between queue pairs of one engine: messages that arrive and messages that are dropped.
+//! Unreliable connections between queue pairs of one engine: messages that arrive and messages that
+//! are dropped.
 
 use ferrule_engine::{abi, Access, Budget, Modify, MwType, QpEvent, QpType, State, Status};
 
@@ -268,8 +269,8 @@ fn errors_of_their_own_end_at_each_side() {
     s.a.cq.expect(7, Status::LocalOperation);
 }
 
-/// A window that a UC queue pair binds opens to its peer until it is invalidated, and a window that cannot be bound
-/// stops the send queue.
+/// A window that a UC queue pair binds opens to its peer until it is invalidated, and a window that
+/// cannot be bound stops the send queue.
 #[test]
 fn windows_are_bound_and_invalidated() {
     let mut s = Scene::new();

@@ -279,8 +279,8 @@ fn program(w: &mut World, cq: &TestCq, mr: &TestMr, number: u8, writes: u64) -> 
     context
 }
 
-/// A port whose programs have work without an end takes no more than its part from another with one queue pair, whatever
-/// the numbers of their contexts, and whoever is to be first.
+/// A port whose programs have work without an end takes no more than its part from another with one
+/// queue pair, whatever the numbers of their contexts, and whoever is to be first.
 #[test]
 fn a_port_has_its_turns_beside_one_with_many_queue_pairs() {
     const WRITES: u64 = 64;
@@ -306,7 +306,8 @@ fn a_port_has_its_turns_beside_one_with_many_queue_pairs() {
     }
 }
 
-/// A guest that kicks without a pause is first, and the others have their turns in the same order as without it.
+/// A guest that kicks without a pause is first, and the others have their turns in the same order
+/// as without it.
 #[test]
 fn a_port_that_is_always_first_leaves_the_others_their_turns() {
     const PORTS: u8 = 32;

@@ -70,7 +70,8 @@ fn opens(w: &mut World, by: &End, remote: (u64, u32)) -> bool {
     opens
 }
 
-/// A window of type 1 that is bound to 64 bytes: the key that it was made with, and the one that opens it.
+/// A window of type 1 that is bound to 64 bytes: the key that it was made with, and the one that
+/// opens it.
 fn bound(w: &mut World, end: &End, mr: &TestMr) -> (u32, u32) {
     let mw = w.mw(1, MwType::Type1);
     let key = next(mw);
@@ -334,7 +335,8 @@ fn binds_that_must_not_be() {
         let foreign = w.mw(2, mw_type);
         let key = next(mw);
         for wr in [
-            // No window; a window of another domain; the same key, and one with the same lower bits.
+            // No window; a window of another domain; the same key, and one with the same lower
+            // bits.
             Wr::bind(1, mr.key, next(mr.key), mr.remote(0), 8),
             Wr::bind(1, foreign, next(foreign), mr.remote(0), 8),
             Wr::bind(1, mw, mw, mr.remote(0), 8),

@@ -10,8 +10,8 @@ use crate::sim::*;
 /// After this the engine tries again, though nobody has rung.
 const LAST_RESORT: u64 = 100 * MS;
 
-/// A connection, whose packets a test hands on one by one. The host of the first side is full of packets of one kind, so
-/// that it can send none.
+/// A connection, whose packets a test hands on one by one. The host of the first side is full of
+/// packets of one kind, so that it can send none.
 type Scene = scene::Scene<WriteSpace>;
 
 enum WriteSpace {}
@@ -78,7 +78,8 @@ fn requests_wait_until_they_are_rung() {
     assert_eq!(s.link.worlds[0].engine.counters().retries, 0);
 }
 
-/// The peer's requests are answered meanwhile: it may have filled up by what it waits for an answer to.
+/// The peer's requests are answered meanwhile: it may have filled up by what it waits for an answer
+/// to.
 #[test]
 fn answers_do_not_wait_for_write_space_for_requests() {
     let mut s = Scene::new(Sends::Requests);
@@ -130,7 +131,8 @@ fn nobody_waits_for_ever() {
     }
 }
 
-/// Requests that wait for space are flushed like all others, and a queue pair that begins anew does not wait.
+/// Requests that wait for space are flushed like all others, and a queue pair that begins anew does
+/// not wait.
 #[test]
 fn the_wait_for_write_space_ends_with_the_work() {
     let mut s = Scene::new(Sends::Requests);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Extended reliable connections (IBA volume 1, annex A14), in memory and by packets: a target takes for any shared
-//! receive queue of its XRC domain, by whose protection domain keys are judged.
+//! Extended reliable connections (IBA volume 1, annex A14), in memory and by packets: a target
+//! takes for any shared receive queue of its XRC domain, by whose protection domain keys are
+//! judged.
 
 mod bad_network;
 mod objects;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ethernet frames of raw packet queue pairs: those of the network device that rules steer to them, and sending.
+//! Ethernet frames of raw packet queue pairs: those of the network device that rules steer to them,
+//! and sending.
 //!
-//! Rules are asked where the frames come by, before anything is copied, and only while there are any: a device without
-//! rules sees no frame. Readers of the rules take no lock.
+//! Rules are asked where the frames come by, before anything is copied, and only while there are
+//! any: a device without rules sees no frame. Readers of the rules take no lock.
 //!
-//! A frame that a queue pair gets is a copy, and the stack of the machine gets the frame, too. `CAP_NET_RAW` lets a
-//! program see what comes, as a packet socket does, but not take it away from others: that is what `CAP_NET_ADMIN` and
-//! filters are for.
+//! A frame that a queue pair gets is a copy, and the stack of the machine gets the frame, too.
+//! `CAP_NET_RAW` lets a program see what comes, as a packet socket does, but not take it away from
+//! others: that is what `CAP_NET_ADMIN` and filters are for.
 
 use ferrule_engine::steering::{
     fields::{
@@ -58,8 +59,8 @@ use super::{
     lower::Lower, //
 };
 
-/// The bytes of the headers that a frame may have beside what the MTU counts: those of Ethernet and a VLAN tag, as
-/// `is_skb_forwardable()` of Linux has it.
+/// The bytes of the headers that a frame may have beside what the MTU counts: those of Ethernet and
+/// a VLAN tag, as `is_skb_forwardable()` of Linux has it.
 const BESIDE_MTU: u32 = 14 + 4;
 
 /// The frames of a network device.
@@ -105,8 +106,8 @@ pub(crate) struct Flow {
     is_sniffer: bool,
 }
 
-/// The frames that the network device has to receive for a rule. A normal one without the whole of an address is for
-/// those that the device receives anyway.
+/// The frames that the network device has to receive for a rule. A normal one without the whole of
+/// an address is for those that the device receives anyway.
 fn accept(rule: &Rule) -> Accept {
     match rule.kind() {
         RuleType::Normal => rule.destination().map_or(Accept::Nothing, Accept::Address),
@@ -137,8 +138,8 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, also with as many rules as there can be; those of the network device that is to receive them, and `ENODEV`
-    /// if that is lost.
+    /// `ENOMEM`, also with as many rules as there can be; those of the network device that is to
+    /// receive them, and `ENODEV` if that is lost.
     pub(crate) fn steer(self: &Arc<Self>, rule: Rule, qpn: u32) -> Result<Flow> {
         let mut state = self.state.lock();
         if state.count == MAX_RULES {
@@ -205,8 +206,8 @@ impl Frames {
             state.spare = self.publish(list);
         }
         drop(state);
-        // A network device that is lost has forgotten the addresses, but not that it was to receive all. One that refuses
-        // has gone.
+        // A network device that is lost has forgotten the addresses, but not that it was to receive
+        // all. One that refuses has gone.
         let rtnl = Rtnl::lock();
         if !(self.lower.is_lost(&rtnl) && matches!(flow.accept, Accept::Address(_))) {
             let _ = self.lower.accept(&rtnl, flow.accept, false);
@@ -236,9 +237,10 @@ impl Frames {
         self.lower.mtu().saturating_add(BESIDE_MTU)
     }
 
-    /// Sends a frame of `length` bytes, which `fill` adds. Queue pairs of this device to which rules steer it get it, too,
-    /// if it is to a group or to the port's own address, as an adapter hands such frames back to itself. It is charged to
-    /// `charged` until it is gone. Any context; nothing waits.
+    /// Sends a frame of `length` bytes, which `fill` adds. Queue pairs of this device to which
+    /// rules steer it get it, too, if it is to a group or to the port's own address, as an adapter
+    /// hands such frames back to itself. It is charged to `charged` until it is gone. Any context;
+    /// nothing waits.
     ///
     /// # Errors
     ///

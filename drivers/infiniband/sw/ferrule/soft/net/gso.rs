@@ -9,9 +9,9 @@
 //! together. [`Route::takes_lists`] tells on which routes no filter and no capture sees a
 //! difference.
 //!
-//! A list waits only as long as packets of its kind follow at once: whatever does not fit into it lets it
-//! leave first, so packets keep their order, and so does the end of the call into the engine. An error of
-//! the network then comes too late for the engine, which takes it for a loss.
+//! A list waits only as long as packets of its kind follow at once: whatever does not fit into it
+//! lets it leave first, so packets keep their order, and so does the end of the call into the
+//! engine. An error of the network then comes too late for the engine, which takes it for a loss.
 
 use kernel::{
     prelude::*,
@@ -34,8 +34,8 @@ use super::{
     }, //
 };
 
-/// Packets with less behind the UDP header are in no list: acknowledgements and requests, which come one
-/// at a time and are waited for, and what is left of a message.
+/// Packets with less behind the UDP header are in no list: acknowledgements and requests, which
+/// come one at a time and are waited for, and what is left of a message.
 pub(super) const WORTHY: usize = 1024;
 
 /// Packets of one queue pair and one way.
@@ -59,8 +59,9 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Takes a packet along if it goes where those go that wait. If not, lets those leave, and has this
-    /// one be the first of others that wait, if any may follow. Else it is given back, to leave at once.
+    /// Takes a packet along if it goes where those go that wait. If not, lets those leave, and has
+    /// this one be the first of others that wait, if any may follow. Else it is given back, to
+    /// leave at once.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -100,8 +101,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Lets them leave. Not inlined: each verb that has had the shard ends with this, and its frame would have all
-    /// that a list takes.
+    /// Lets them leave. Not inlined: each verb that has had the shard ends with this, and its frame
+    /// would have all that a list takes.
     #[inline(never)]
     pub(crate) fn flush(&mut self) {
         if let Some(list) = self.list.take() {
@@ -122,8 +123,9 @@ impl Pending {
 }
 
 impl List {
-    /// Whether such a packet is of the same queue pair and goes the same way. Two devices may have the same addresses
-    /// at both ends, as a VLAN's and the one below have by their link-local ones, so headers do not tell all of it.
+    /// Whether such a packet is of the same queue pair and goes the same way. Two devices may have
+    /// the same addresses at both ends, as a VLAN's and the one below have by their link-local
+    /// ones, so headers do not tell all of it.
     #[inline]
     fn goes(&self, sender: &Sender, headers: &UdpHeaders, priority: u32, route: &Route) -> bool {
         self.charge.is_of(sender)
@@ -132,8 +134,8 @@ impl List {
             && self.route.is_same(route)
     }
 
-    /// Returns how many packets were lost. If it is refused, that is said to be all of them, though some
-    /// may have left where a device without a queue has refused the others.
+    /// Returns how many packets were lost. If it is refused, that is said to be all of them, though
+    /// some may have left where a device without a queue has refused the others.
     fn flush(self) -> u32 {
         let List {
             ports,

@@ -2,9 +2,10 @@
 
 //! The network device below a device.
 //!
-//! Its groups and the addresses that it receives are counted, and what a device of ours has added it takes away again. That
-//! ends when the network device goes or moves to another network namespace: Linux then forgets all of them, and counts
-//! anew. The device of ours is removed some time after that, by a queue, so it may not take away any more then.
+//! Its groups and the addresses that it receives are counted, and what a device of ours has added
+//! it takes away again. That ends when the network device goes or moves to another network
+//! namespace: Linux then forgets all of them, and counts anew. The device of ours is removed some
+//! time after that, by a queue, so it may not take away any more then.
 
 use core::ops::Deref;
 

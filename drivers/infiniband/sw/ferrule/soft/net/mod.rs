@@ -15,8 +15,8 @@
 //! | Ethernet frames of raw packet queue pairs, and the rules by which they come | [`frames`] |
 //! | what the network tells the engine | [`device`] |
 //!
-//! Received packets come in softirq context and are handed to the engine by [`device::Device`]. The owner
-//! of the shard sends, in whatever context that is.
+//! Received packets come in softirq context and are handed to the engine by [`device::Device`]. The
+//! owner of the shard sends, in whatever context that is.
 
 pub(crate) mod device;
 pub(crate) mod frames;

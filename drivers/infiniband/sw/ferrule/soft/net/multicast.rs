@@ -25,8 +25,8 @@ pub(crate) fn join(lower: &Lower, group: &Gid) -> Result {
     lower.join_multicast(&rtnl, address(group))
 }
 
-/// Undoes one [`join`]. A network device that is lost has left its groups: those that it is in now, somebody else has joined.
-/// Process context.
+/// Undoes one [`join`]. A network device that is lost has left its groups: those that it is in now,
+/// somebody else has joined. Process context.
 pub(crate) fn leave(lower: &Lower, group: &Gid) {
     let rtnl = Rtnl::lock();
     if !lower.is_lost(&rtnl) {

@@ -83,8 +83,9 @@ fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
     0xc000 | (label ^ label >> 14) as u16 & 0x3fff
 }
 
-/// The priority of packets with a service level. Ethernet has eight; a program has the others from a completion that
-/// told it by them of the kind of packet, as `ibv_init_ah_from_wc` copies them, and asks for no priority.
+/// The priority of packets with a service level. Ethernet has eight; a program has the others from
+/// a completion that told it by them of the kind of packet, as `ibv_init_ah_from_wc` copies them,
+/// and asks for no priority.
 fn priority(sl: u8) -> u32 {
     match sl {
         0..=7 => sl.into(),
@@ -123,13 +124,15 @@ impl UdpPath {
     /// The way along an address vector, from one of the own addresses. The route is found when the
     /// first packet is sent. Any context.
     ///
-    /// `qpn` and `peer` are the numbers of the queue pairs at both ends, 0 where they are not known.
+    /// `qpn` and `peer` are the numbers of the queue pairs at both ends, 0 where they are not
+    /// known.
     ///
     /// # Errors
     ///
     /// - `EINVAL` if the addresses are of two families.
     /// - `ENODEV` if the device with the own address has gone, or is down, or is in another network
-    ///   namespace than the port: so may be a device that is stacked on ours, such as one of a macvlan.
+    ///   namespace than the port: so may be a device that is stacked on ours, such as one of a
+    ///   macvlan.
     pub(crate) fn without_route(
         ports: &Arc<Ports>,
         av: &AhAttr,
@@ -167,8 +170,8 @@ impl UdpPath {
         })
     }
 
-    /// The same way, by which packets may leave in lists. To a group they go one by one: the network
-    /// layer copies each for the members on this machine.
+    /// The same way, by which packets may leave in lists. To a group they go one by one: the
+    /// network layer copies each for the members on this machine.
     pub(crate) fn with_gso(self) -> Self {
         UdpPath {
             with_gso: !self.headers.addresses.destination().is_multicast(),
@@ -176,9 +179,9 @@ impl UdpPath {
         }
     }
 
-    /// The same way, for packets that are marked where they meet congestion instead of dropped: ECT(0) of RFC 3168,
-    /// whatever the traffic class said of that. It is for senders that send less when they hear of marks, and the
-    /// engine's reliable connections do.
+    /// The same way, for packets that are marked where they meet congestion instead of dropped:
+    /// ECT(0) of RFC 3168, whatever the traffic class said of that. It is for senders that send
+    /// less when they hear of marks, and the engine's reliable connections do.
     pub(crate) fn with_ecn(mut self) -> Self {
         const ECN: u8 = 3;
         const ECT_0: u8 = 2;
@@ -206,8 +209,8 @@ impl UdpPath {
     }
 
     /// Sends a packet with `length` bytes behind the UDP header. `fill` gets the IP header, the UDP
-    /// header, both as they are on the wire but for the checksum of IPv4, and the packet, to which it
-    /// adds those bytes.
+    /// header, both as they are on the wire but for the checksum of IPv4, and the packet, to which
+    /// it adds those bytes.
     ///
     /// It may be left to `pending`, for packets that follow to go with it; losses are counted there
     /// then. Until it is gone, it is charged to `sender`. Any context; nothing waits.

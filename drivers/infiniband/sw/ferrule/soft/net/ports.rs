@@ -2,9 +2,9 @@
 
 //! The port of RoCEv2, once in each network namespace that has a device of ours.
 //!
-//! The first device of a namespace takes the port, the last one gives it back. A namespace may end before its devices
-//! do, for those are removed by a queue of the RDMA core's: then the port goes with the namespace, and packets that the
-//! devices still send are lost.
+//! The first device of a namespace takes the port, the last one gives it back. A namespace may end
+//! before its devices do, for those are removed by a queue of the RDMA core's: then the port goes
+//! with the namespace, and packets that the devices still send are lost.
 //!
 //! A packet is for the device whose network device has received it, or for one that is below that
 //! (under a VLAN or a bond). A packet that a machine sends to itself comes by the loopback device;
@@ -65,7 +65,8 @@ impl Service {
     ///
     /// `EBUSY` while there is one; others of [`Registration::new`].
     pub(crate) fn start() -> Result<Self> {
-        // There is one registration of a kind at a time, so nothing is there that this could replace.
+        // There is one registration of a kind at a time, so nothing is there that this could
+        // replace.
         let registration = Arc::pin_init(Registration::new(), GFP_KERNEL)?;
         drop(SERVICE.replace(Some(registration)));
         Ok(Service(()))
@@ -181,8 +182,9 @@ impl Receive for Members {
         let Some((device, member)) = device.and_then(|device| Some((device, of(device)?))) else {
             return;
         };
-        // A packet to a group comes back to its sender, whose own queue pairs have had it already. Those of another device
-        // in this namespace have not. Several devices may have one link-local address, each on a link of its own.
+        // A packet to a group comes back to its sender, whose own queue pairs have had it already.
+        // Those of another device in this namespace have not. Several devices may have one
+        // link-local address, each on a link of its own.
         let comes_back = || match addresses.source() {
             IpAddr::V6(source) if source.is_unicast_link_local() => packet.device.has_ipv6(source),
             source => {

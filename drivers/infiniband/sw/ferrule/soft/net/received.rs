@@ -27,12 +27,13 @@ use net_ext::{
 
 use crate::soft::memory::Registered;
 
-/// The bytes of a packet behind its UDP header, with the headers of IP and UDP in front; or an Ethernet frame.
+/// The bytes of a packet behind its UDP header, with the headers of IP and UDP in front; or an
+/// Ethernet frame.
 pub(crate) struct Received(OwnedSkBuff);
 
 impl Received {
-    /// A packet of RoCEv2. Linearizes the headers, which the engine parses. `None` if it is too short, or has more in front
-    /// than the two headers: options of IPv4, extensions of IPv6.
+    /// A packet of RoCEv2. Linearizes the headers, which the engine parses. `None` if it is too
+    /// short, or has more in front than the two headers: options of IPv4, extensions of IPv6.
     pub(crate) fn new(mut skb: OwnedSkBuff) -> Option<Self> {
         let length = skb.len().checked_sub(icrc::LENGTH)?;
         skb.make_linear(length.min(MAX_HEADERS)).ok()?;

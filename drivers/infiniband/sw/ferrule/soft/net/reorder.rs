@@ -14,8 +14,9 @@ use kernel::{
 
 use super::received::Received;
 
-/// How many packets are buffered at most, of all queue pairs of all devices: a peer decides how many come. They
-/// hold pages of the network device, and 16 MiB are enough for 16 lossy connections and more.
+/// How many packets are buffered at most, of all queue pairs of all devices: a peer decides how
+/// many come. They hold pages of the network device, and 16 MiB are enough for 16 lossy connections
+/// and more.
 const LIMIT: u32 = 4096;
 
 /// How many are buffered.
@@ -41,8 +42,9 @@ impl Drop for Slot {
 
 /// The out-of-order packets of a queue pair in one direction, by sequence number.
 ///
-/// Adding one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
-/// where the network device has put them. It is done where a packet was lost, and nowhere else.
+/// Adding one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the
+/// bytes stay where the network device has put them. It is done where a packet was lost, and
+/// nowhere else.
 pub(crate) struct ReorderBuffer {
     packets: RBTree<u32, (Received, Slot)>,
     count: u32,

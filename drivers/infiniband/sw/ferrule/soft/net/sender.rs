@@ -2,17 +2,17 @@
 
 //! How much a queue pair may have on its way to the network.
 //!
-//! Packets lie in the queue of the network device until it has sent them: for ever, if the device stands
-//! still. They take memory of the kernel, so there are limits. A queue pair that has reached its limit waits
-//! until packets of its own are gone. Each queue pair has an account ([`net_ext::account`]), so none waits for
-//! packets of another device. The queue pairs of one device share a limit, but a queue pair with few packets
-//! on their way may go beyond it.
+//! Packets lie in the queue of the network device until it has sent them: for ever, if the device
+//! stands still. They take memory of the kernel, so there are limits. A queue pair that has reached
+//! its limit waits until packets of its own are gone. Each queue pair has an account
+//! ([`net_ext::account`]), so none waits for packets of another device. The queue pairs of one
+//! device share a limit, but a queue pair with few packets on their way may go beyond it.
 //!
-//! Responses go beyond the limit of requests, to twice as much: a queue pair whose requests wait can still
-//! acknowledge those of its peer, which may be all that the peer waits for.
+//! Responses go beyond the limit of requests, to twice as much: a queue pair whose requests wait
+//! can still acknowledge those of its peer, which may be all that the peer waits for.
 //!
-//! The account of a queue pair goes with it. Its last packets then count for no queue pair, as those of a
-//! closed socket do: the queue of the network device limits them.
+//! The account of a queue pair goes with it. Its last packets then count for no queue pair, as
+//! those of a closed socket do: the queue of the network device limits them.
 
 use ferrule_engine::Sends;
 use kernel::{
@@ -42,15 +42,15 @@ use super::{
     ports::Ports, //
 };
 
-/// How many bytes of packets a queue pair may have on its way, in requests: some milliseconds of a fast link,
-/// and as much as its window has space for.
+/// How many bytes of packets a queue pair may have on its way, in requests: some milliseconds of a
+/// fast link, and as much as its window has space for.
 const QUEUE_PAIR: usize = 1 << 20;
 
 /// And all queue pairs of a device together: less than the queue of a network device has space for.
 const DEVICE: usize = 4 << 20;
 
-/// A queue pair with less than this is not held up by the others of its device: about as much as a socket of a
-/// program may have on its way (`net.core.wmem_default`).
+/// A queue pair with less than this is not held up by the others of its device: about as much as a
+/// socket of a program may have on its way (`net.core.wmem_default`).
 const LITTLE: usize = 256 << 10;
 
 /// The limit that the queue pairs of a device share.
@@ -97,8 +97,8 @@ struct Share {
     waits: Atomic<u32>,
     /// Its packets, in their order.
     flow: Flow,
-    /// The network device's frames, for a raw packet queue pair. They are here and not in the account, for which the frame
-    /// that a queue pair is made in has no space.
+    /// The network device's frames, for a raw packet queue pair. They are here and not in the
+    /// account, for which the frame that a queue pair is made in has no space.
     frames: Option<Arc<Frames>>,
 }
 
@@ -130,8 +130,8 @@ impl Sender {
         })
     }
 
-    /// Whether one more packet may be sent. If not, the device is told as soon as there is space. For the
-    /// owner of the shard.
+    /// Whether one more packet may be sent. If not, the device is told as soon as there is space.
+    /// For the owner of the shard.
     #[inline]
     pub(crate) fn has_write_space(&self, kind: Sends) -> bool {
         if self.share.has_write_space(&self.account, kind) {
@@ -210,16 +210,16 @@ impl Share {
             || queued < times * QUEUE_PAIR && self.limit.queued.load(Relaxed) < times * DEVICE
     }
 
-    /// Whether enough of the write space is free again to wake the queue pair, as `sock_writeable` of Linux judges
-    /// it for a socket: a callback for every packet would cost more than it brings.
+    /// Whether enough of the write space is free again to wake the queue pair, as `sock_writeable`
+    /// of Linux judges it for a socket: a callback for every packet would cost more than it brings.
     #[inline]
     fn is_writeable(&self, queued: usize) -> bool {
         queued < LITTLE / 2
             || queued < QUEUE_PAIR / 2 && self.limit.queued.load(Relaxed) < DEVICE / 4 * 3
     }
 
-    /// Counts the change since the last time for the device. Any number of callers may do so at once: the
-    /// last one that has written has compared once more after that.
+    /// Counts the change since the last time for the device. Any number of callers may do so at
+    /// once: the last one that has written has compared once more after that.
     #[inline]
     fn settle(&self, charged: &Charged) -> usize {
         let mut now = charged.queued();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads with queue pairs of their own, natively, each on an engine of its own or all on one: how much they reach together.
+//! Threads with queue pairs of their own, natively, each on an engine of its own or all on one: how
+//! much they reach together.
 //!
 //! usage: cargo bench --bench threads [-- PART]
 //!
 //! PART is a part of the names of lines.
 //!
-//! Each thread posts RDMA WRITEs in lists, serves them by a kick, carries out their copy jobs and polls, as a program does by
-//! the driver. Prints the rate of all of them together with one, two and more threads, up to one for each processor and eight at
-//! most: the median of several rounds, the least and the greatest, and the ratio to one thread.
+//! Each thread posts RDMA WRITEs in lists, serves them by a kick, carries out their copy jobs and
+//! polls, as a program does by the driver. Prints the rate of all of them together with one, two
+//! and more threads, up to one for each processor and eight at most: the median of several rounds,
+//! the least and the greatest, and the ratio to one thread.
 //!
 //! `cargo test` runs a short round, to see that it works.
 
@@ -84,7 +86,8 @@ fn stream(shard: &Shard, program: &Program, list: u32, stop: &AtomicBool, posted
     messages
 }
 
-/// The messages a second of so many threads together. With one shard, all are in that one; else each is in its own.
+/// The messages a second of so many threads together. With one shard, all are in that one; else
+/// each is in its own.
 fn round(
     shards: &[Shard],
     programs: &mut [Apart<(Program, u32)>],

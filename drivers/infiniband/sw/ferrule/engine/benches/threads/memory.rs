@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that programs of several threads share with the engine: words that are atomic, since nothing else may be shared
-//! without unsafe code.
+//! Memory that programs of several threads share with the engine: words that are atomic, since
+//! nothing else may be shared without unsafe code.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -20,8 +20,8 @@ pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 /// The bytes of the control words.
 const CTRL_BYTES: u32 = 128;
 
-/// A value that shares no cache line with others, nor the next one, which processors fetch along. In the driver it has a page,
-/// or memory that is aligned to its size.
+/// A value that shares no cache line with others, nor the next one, which processors fetch along.
+/// In the driver it has a page, or memory that is aligned to its size.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
@@ -241,7 +241,8 @@ impl CompletionRing for SharedRing {
     }
 }
 
-/// The first word of each level of doorbells. There are few queue pairs, so all other words are never rung.
+/// The first word of each level of doorbells. There are few queue pairs, so all other words are
+/// never rung.
 #[derive(Default)]
 struct Words {
     rung: AtomicU64,

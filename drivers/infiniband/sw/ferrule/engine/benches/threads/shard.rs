@@ -90,7 +90,8 @@ impl Host for Native {
     }
 }
 
-/// The memory of a program's objects: a context, a completion queue, a queue pair that is its own peer, and a region.
+/// The memory of a program's objects: a context, a completion queue, a queue pair that is its own
+/// peer, and a region.
 pub(crate) struct Program {
     pub(crate) context: ContextId,
     pub(crate) doorbells: SharedDoorbells,
@@ -103,7 +104,8 @@ pub(crate) struct Program {
 /// The engine, which one thread owns at a time. Shards share no cache lines.
 #[repr(align(128))]
 pub(crate) struct Shard {
-    /// Those who wait look at this word, as they do in the driver: to try a mutex writes to its cache line.
+    /// Those who wait look at this word, as they do in the driver: to try a mutex writes to its
+    /// cache line.
     is_owned: AtomicBool,
     engine: Mutex<ApartBox<Engine<Native>>>,
     /// Kicks in progress.

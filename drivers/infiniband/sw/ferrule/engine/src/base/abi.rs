@@ -184,8 +184,8 @@ pub mod flush_level {
     pub const REGION: u8 = 1;
 }
 
-/// The part of [`SendWqe::extra`] that requests over XRC have which have no other. Atomic operations have the number in
-/// the place of immediate data.
+/// The part of [`SendWqe::extra`] that requests over XRC have which have no other. Atomic
+/// operations have the number in the place of immediate data.
 #[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct XrcWords {
@@ -276,7 +276,8 @@ pub struct Cqe {
     pub imm_or_inv: [u8; 4],
     /// The sender of the message.
     pub src_qp: U32,
-    /// All slots of the queue before this index are free again; or, with `is_xrc`, the number of the shared receive queue.
+    /// All slots of the queue before this index are free again; or, with `is_xrc`, the number of
+    /// the shared receive queue.
     pub queue_index: U32,
     /// One of [`Status`](crate::Status).
     pub status: u8,
@@ -359,7 +360,8 @@ pub struct CqCtrl {
 pub struct Db {
     /// Counts the rings, and names the last: [`Rung`].
     pub rung: U64,
-    /// Not 0: the program posts small requests far ahead of its polls, and its kicks may be deferred.
+    /// Not 0: the program posts small requests far ahead of its polls, and its kicks may be
+    /// deferred.
     pub backlog: U32,
     /// Zero.
     pub reserved: [u8; 52],
@@ -379,7 +381,8 @@ pub struct Rung {
     pub count: u32,
     /// The doorbell that was rung last.
     pub doorbell: u16,
-    /// So many rings in a row were of this doorbell, up to the last. 0: any doorbell may have been rung.
+    /// So many rings in a row were of this doorbell, up to the last. 0: any doorbell may have been
+    /// rung.
     pub run: u16,
 }
 

@@ -80,7 +80,8 @@ pub enum QpType {
     Ud,
     /// Extended reliable connection, the side that sends requests (annex A14).
     XrcIni,
-    /// Extended reliable connection, the side that takes them, for shared receive queues of its XRC domain.
+    /// Extended reliable connection, the side that takes them, for shared receive queues of its XRC
+    /// domain.
     XrcTgt,
     /// Ethernet frames as they are (`IBV_QPT_RAW_PACKET`).
     RawPacket,
@@ -282,7 +283,8 @@ pub struct Capabilities {
     pub max_inline: u32,
 }
 
-/// The changes that [`Engine::modify_qp`](crate::Engine::modify_qp) is asked for: `None` is unchanged.
+/// The changes that [`Engine::modify_qp`](crate::Engine::modify_qp) is asked for: `None` is
+/// unchanged.
 ///
 /// The fields are those of `struct ib_qp_attr`, and `Some` stands for the bit in the mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,7 +307,8 @@ pub struct Modify {
     pub path: Option<Path>,
     /// `IB_QP_PATH_MTU`.
     pub path_mtu: Option<Mtu>,
-    /// `IB_QP_TIMEOUT`: 4.096 us × 2^timeout; 0 is for ever; at most 31. A retry takes up to four times as long.
+    /// `IB_QP_TIMEOUT`: 4.096 us × 2^timeout; 0 is for ever; at most 31. A retry takes up to four
+    /// times as long.
     pub timeout: Option<u8>,
     /// `IB_QP_RETRY_CNT`: at most 7, which is seven retries, but see `Config::retries_for_ever`.
     pub retry_cnt: Option<u8>,
@@ -391,8 +394,9 @@ impl Attributes {
         dest_qpn: 0,
     };
 
-    /// Whether the peer may send requests that need this right and take a responder resource: a queue pair that
-    /// promised no resources has none to respond from (IBA volume 1, 9.4.4 and 9.4.5).
+    /// Whether the peer may send requests that need this right and take a responder resource: a
+    /// queue pair that promised no resources has none to respond from (IBA volume 1, 9.4.4 and
+    /// 9.4.5).
     #[inline(always)]
     pub(crate) fn responds_to(&self, need: Access) -> bool {
         self.access.allows(need) && self.max_dest_rd_atomic != 0

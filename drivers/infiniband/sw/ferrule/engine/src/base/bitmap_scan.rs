@@ -2,12 +2,13 @@
 
 //! Scans of large bitmaps, that can pause at each step.
 
-/// A scan of a bitmap in levels. A bit on top stands for one of up to 64 words above, a bit of these for
-/// a word below, and the scan looks for the bits of that: 65536 with 16 words above.
+/// A scan of a bitmap in levels. A bit on top stands for one of up to 64 words above, a bit of
+/// these for a word below, and the scan looks for the bits of that: 65536 with 16 words above.
 ///
-/// Others set bits meanwhile, from the bottom up. The scan takes a whole word when it comes to it, and stores the
-/// bits that it has yet to visit. So it can pause anywhere, and resumes where it was. The next scan finds the bits that
-/// were set behind this one. So each scan ends, and no bit waits for longer than two of them.
+/// Others set bits meanwhile, from the bottom up. The scan takes a whole word when it comes to it,
+/// and stores the bits that it has yet to visit. So it can pause anywhere, and resumes where it
+/// was. The next scan finds the bits that were set behind this one. So each scan ends, and no bit
+/// waits for longer than two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BitmapScan {
     /// The words above that are to be taken.
@@ -42,10 +43,11 @@ impl BitmapScan {
         self.tops | self.words | self.bits == 0
     }
 
-    /// Resumes the scan, until it ends or `looks` are used up. To take a word costs one, and so does each bit.
+    /// Resumes the scan, until it ends or `looks` are used up. To take a word costs one, and so
+    /// does each bit.
     ///
-    /// `above` and `below` take the words of these numbers: they answer the bits that are set there, and clear them.
-    /// `found` gets the numbers of the bits below.
+    /// `above` and `below` take the words of these numbers: they answer the bits that are set
+    /// there, and clear them. `found` gets the numbers of the bits below.
     #[inline]
     pub fn resume(
         &mut self,

@@ -12,7 +12,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The shortest packet counts for so many bytes of a turn, and so does each piece of memory of a fast registration.
+    /// The shortest packet counts for so many bytes of a turn, and so does each piece of memory of
+    /// a fast registration.
     pub(crate) const PACKET: u32 = 64;
 
     /// The budget of one turn: enough to be worth the change, little enough for the others.
@@ -21,14 +22,15 @@ impl Budget {
         bytes: 64 * 1024,
     };
 
-    /// A look reads whether something is rung: at a context, at a word of doorbells, or at a doorbell. So many looks take as
-    /// long as a request.
+    /// A look reads whether something is rung: at a context, at a word of doorbells, or at a
+    /// doorbell. So many looks take as long as a request.
     pub const LOOKS: u32 = 4;
 
     /// The way to a context counts for so many looks, beside those at its doorbells.
     pub(crate) const CONTEXT: u32 = 1;
 
-    /// A turn counts for so many requests at least, since to begin and to end it takes about as long as a request.
+    /// A turn counts for so many requests at least, since to begin and to end it takes about as
+    /// long as a request.
     pub(crate) const LEAST: u32 = 2;
 
     /// The budget that is spent.

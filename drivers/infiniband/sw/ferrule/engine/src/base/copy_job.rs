@@ -2,28 +2,33 @@
 
 //! Copy jobs: copies of many bytes, which the host carries out while it does not own the shard.
 //!
-//! A turn puts the copies of the next segments of a send queue into a job, and the queue pair waits. Whoever has run the
-//! engine takes the job along, carries it out, and hands the rest of it back
-//! ([`Engine::carried`](crate::Engine::carried)). Then the requests that it has finished complete, and the queue pair goes on.
+//! A turn puts the copies of the next segments of a send queue into a job, and the queue pair
+//! waits. Whoever has run the engine takes the job along, carries it out, and hands the rest of it
+//! back ([`Engine::carried`](crate::Engine::carried)). Then the requests that it has finished
+//! complete, and the queue pair goes on.
 
 use core::ops::DerefMut;
 
-/// Segments with fewer bytes are copied at once: to leave the shard and to enter it again costs more.
+/// Segments with fewer bytes are copied at once: to leave the shard and to enter it again costs
+/// more.
 pub(crate) const MIN_BYTES: u32 = 8 * 1024;
 
-/// The same beside others who wait for the shard, if the job can have several requests: the others copy meanwhile.
+/// The same beside others who wait for the shard, if the job can have several requests: the others
+/// copy meanwhile.
 pub(crate) const MIN_BYTES_BESIDE_OTHERS: u32 = 4 * 1024;
 
-/// The most bytes of a job, which may exceed them by less than a path MTU. Its first request completes no sooner than its
-/// last one.
+/// The most bytes of a job, which may exceed them by less than a path MTU. Its first request
+/// completes no sooner than its last one.
 const MAX_BYTES: u32 = 256 * 1024;
 
 /// The most pieces of a job. A segment that alone has more is copied at once.
 const PIECES: usize = 16;
 
-/// A counted reference to the bytes of a region, which are there as long as it is, and can all be reached.
+/// A counted reference to the bytes of a region, which are there as long as it is, and can all be
+/// reached.
 pub trait SharedBytes {
-    /// Copies `length` bytes, as [`Region::copy`](crate::Region::copy) does. The engine has checked the ranges.
+    /// Copies `length` bytes, as [`Region::copy`](crate::Region::copy) does. The engine has checked
+    /// the ranges.
     fn copy(from: &Self, from_offset: u64, to: &Self, to_offset: u64, length: usize);
 }
 
@@ -52,8 +57,8 @@ struct Piece {
     length: u32,
 }
 
-/// The regions in which the pieces lie on one side. Each stands there once: mostly all pieces lie in the same one, and a
-/// reference and a count take longer than the rest of a piece.
+/// The regions in which the pieces lie on one side. Each stands there once: mostly all pieces lie
+/// in the same one, and a reference and a count take longer than the rest of a piece.
 struct Regions<S> {
     shared: [Option<S>; PIECES],
     keys: [u32; PIECES],
@@ -159,10 +164,11 @@ impl<S: SharedBytes> CopyJob<S> {
         }
     }
 
-    /// Adds a piece; `None` if there are too many, or its bytes cannot be shared. `share` makes a reference to the region of
-    /// a key, to write to it or not.
+    /// Adds a piece; `None` if there are too many, or its bytes cannot be shared. `share` makes a
+    /// reference to the region of a key, to write to it or not.
     ///
-    /// The keys that the job has already stay valid while it is being filled, since nobody else has the engine.
+    /// The keys that the job has already stay valid while it is being filled, since nobody else has
+    /// the engine.
     #[inline]
     pub(crate) fn add(
         &mut self,

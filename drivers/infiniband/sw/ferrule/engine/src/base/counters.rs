@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine's counters, for each virtual port, and in sets of some of its queue pairs: all begin as 0 and wrap. And the
-//! number of objects that it holds.
+//! The engine's counters, for each virtual port, and in sets of some of its queue pairs: all begin
+//! as 0 and wrap. And the number of objects that it holds.
 
 use core::cell::Cell;
 
@@ -41,8 +41,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// Counters that are counted by shared references: a requester's turn counts at its own virtual port,
-        /// and at those of its peers.
+        /// Counters that are counted by shared references: a requester's turn counts at its own
+        /// virtual port, and at those of its peers.
         #[derive(Default)]
         pub(crate) struct Cells {
             $(pub(crate) $name: Cell<u64>,)*
@@ -71,8 +71,8 @@ counters! {
     pub contexts: u64,
     /// Contexts whose doorbell words it then scanned, since the count had changed.
     pub context_scans: u64,
-    /// Turns that queue pairs had. A run visits queue pairs by turns, doorbells and timers alone, so it never looks at
-    /// one that has nothing to do.
+    /// Turns that queue pairs had. A run visits queue pairs by turns, doorbells and timers alone,
+    /// so it never looks at one that has nothing to do.
     pub turns: u64,
     /// Timers that fired.
     pub timers: u64,
@@ -94,15 +94,16 @@ counters! {
     pub flushed: u64,
     /// Requests that ended with another error.
     pub request_errors: u64,
-    /// Messages of a peer that the responder refused, and receive requests of UC and UD that it ended with an error.
+    /// Messages of a peer that the responder refused, and receive requests of UC and UD that it
+    /// ended with an error.
     pub responder_errors: u64,
     /// RNR NAKs that requesters took, whether a wait followed or the retries were used up.
     pub receiver_not_ready: u64,
-    /// Packets with another PSN than the expected one: requests at the responder, responses with data at the
-    /// requester.
+    /// Packets with another PSN than the expected one: requests at the responder, responses with
+    /// data at the requester.
     pub sequence_errors: u64,
-    /// Retries that were counted (C9-139): after an ACK timeout, a NAK for a PSN sequence error, or missing response
-    /// data.
+    /// Retries that were counted (C9-139): after an ACK timeout, a NAK for a PSN sequence error, or
+    /// missing response data.
     pub retries: u64,
     /// ACK timeouts; of a local peer, messages that no queue pair took.
     pub unanswered: u64,
@@ -116,8 +117,8 @@ counters! {
     pub bytes_sent: u64,
     /// Those of them that were sent to a multicast group.
     pub multicast_sent: u64,
-    /// Times that a queue pair had as much on its way to the network as it may have, and began to wait for
-    /// space.
+    /// Times that a queue pair had as much on its way to the network as it may have, and began to
+    /// wait for space.
     pub send_waits: u64,
     /// Packets that came to port 4791.
     pub packets_received: u64,
@@ -155,14 +156,14 @@ counters! {
     pub congestion_notifications_handled: u64,
     /// Congestion notification packets sent.
     pub congestion_notifications_sent: u64,
-    /// Packets that the messages between local queue pairs would have been, counted as responders take them: those of
-    /// the data, and one for the request of a READ or an atomic operation.
+    /// Packets that the messages between local queue pairs would have been, counted as responders
+    /// take them: those of the data, and one for the request of a READ or an atomic operation.
     pub local_packets: u64,
     /// Bytes that were copied for messages between local queue pairs.
     pub local_bytes: u64,
-    /// Messages of unreliable services that were dropped, at each of a group's receivers, or their packets;
-    /// packets for other reasons that have no counter of their own (`of_drop`); duplicate READs whose
-    /// memory is gone.
+    /// Messages of unreliable services that were dropped, at each of a group's receivers, or their
+    /// packets; packets for other reasons that have no counter of their own (`of_drop`); duplicate
+    /// READs whose memory is gone.
     pub dropped: u64,
     /// Datagrams of these whose Q_Key was not the receiver's.
     pub qkey_violations: u64,
@@ -197,7 +198,8 @@ impl Cells {
 /// The places where something counts: the virtual ports, and behind them the sets.
 const PLACES: usize = Vport::LIMIT as usize + CountedAt::SETS as usize;
 
-/// The counters of one place: of a virtual port, or a set of counters for some of the queue pairs at one.
+/// The counters of one place: of a virtual port, or a set of counters for some of the queue pairs
+/// at one.
 ///
 /// A queue pair counts at its port, or instead in the set that it is bound to. So to count in sets
 /// costs nothing where it is counted, and the sum of all is what the port has seen.

@@ -34,20 +34,22 @@ pub trait Doorbells {
     /// Stores `ferrule_status.taken`.
     fn set_taken(&self, count: u32);
 
-    /// Stores `ferrule_status.sleeping` with release semantics: a program that reads 0 sees whether its kicks are deferred.
+    /// Stores `ferrule_status.sleeping` with release semantics: a program that reads 0 sees whether
+    /// its kicks are deferred.
     fn set_sleeping(&self, sleeping: bool);
 
     /// Stores `ferrule_status.dead`.
     fn set_dead(&self);
 
-    /// Loads `ferrule_db.backlog`: whether the program posts far ahead of its polls. A host whose kicks cost little does
-    /// not ask.
+    /// Loads `ferrule_db.backlog`: whether the program posts far ahead of its polls. A host whose
+    /// kicks cost little does not ask.
     #[inline]
     fn has_backlog(&self) -> bool {
         false
     }
 
-    /// As [`Queue::prefetch`](crate::Queue::prefetch), of a word of the doorbell area's `leaf`. The word of the top that leads to it is read at once.
+    /// As [`Queue::prefetch`](crate::Queue::prefetch), of a word of the doorbell area's `leaf`. The
+    /// word of the top that leads to it is read at once.
     #[inline]
     fn prefetch(&self, _leaf: usize) {}
 

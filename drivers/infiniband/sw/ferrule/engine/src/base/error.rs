@@ -17,8 +17,8 @@ pub enum Error {
     Busy,
     /// A copy job uses the object (`EBUSY`).
     ///
-    /// The host waits until [`Engine::carried`](crate::Engine::carried) says that somebody does, and tries again. No job
-    /// begins with the object meanwhile.
+    /// The host waits until [`Engine::carried`](crate::Engine::carried) says that somebody does,
+    /// and tries again. No job begins with the object meanwhile.
     InUse,
     /// All numbers of this kind of object are taken (`ENOMEM`).
     Full,

@@ -84,7 +84,8 @@ pub enum DropReason {
     NoReceive = 14,
     /// The buffers of the receive request are too short.
     TooLong = 15,
-    /// An unreliable request that its responder refuses: a wrong key, or an operation that it does not allow.
+    /// An unreliable request that its responder refuses: a wrong key, or an operation that it does
+    /// not allow.
     Refused = 16,
     /// The memory for an unreliable message is being brought in.
     Absent = 17,

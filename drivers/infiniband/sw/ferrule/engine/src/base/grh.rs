@@ -17,11 +17,12 @@ use crate::{
 /// The bytes before the data, whatever the IP version.
 pub(crate) const LENGTH: u32 = 40;
 
-/// The length of all that follows the IP header but the data: UDP, BTH and DETH headers before them and the invariant
-/// checksum behind.
+/// The length of all that follows the IP header but the data: UDP, BTH and DETH headers before them
+/// and the invariant checksum behind.
 const AROUND: u32 = 8 + 12 + 8 + 4;
 
-/// The header of a packet with this IP header. One of IPv4 stands at the end, and the bytes before it mean nothing.
+/// The header of a packet with this IP header. One of IPv4 stands at the end, and the bytes before
+/// it mean nothing.
 pub(crate) fn of_packet(ip: &[u8]) -> [u8; LENGTH as usize] {
     let mut bytes = [0; LENGTH as usize];
     let before = bytes.len().saturating_sub(ip.len());
@@ -31,7 +32,8 @@ pub(crate) fn of_packet(ip: &[u8]) -> [u8; LENGTH as usize] {
     bytes
 }
 
-/// The version of IP of a header that one of these functions made. The bytes before one of IPv4 are zeroes.
+/// The version of IP of a header that one of these functions made. The bytes before one of IPv4 are
+/// zeroes.
 pub(crate) fn ip_version(header: &[u8; LENGTH as usize]) -> u8 {
     let [first, ..] = *header;
     if first.wrapping_shr(4) == 6 {

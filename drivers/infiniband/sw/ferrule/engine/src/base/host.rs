@@ -3,9 +3,9 @@
 //! The engine's needs of the world, as traits.
 //!
 //! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
-//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`PacketBytes`], [`Queue`],
-//! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, the tests over
-//! vectors.
+//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`PacketBytes`],
+//! [`Queue`], [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, the
+//! tests over vectors.
 //!
 //! Memory behind these traits is shared with a program that may change it at any moment. Hence no
 //! method hands out a reference to it: bytes are copied, control words are loaded and stored whole.
@@ -71,20 +71,23 @@ pub trait Host: Sized {
     /// The host's data for telling of a shared receive queue's events.
     type SrqHandle;
 
-    /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make` is not
-    /// called. A closure and no value, since that would be on the stack until there is memory for it.
+    /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make`
+    /// is not called. A closure and no value, since that would be on the stack until there is
+    /// memory for it.
     ///
     /// May sleep. The engine's methods never call it; only what the host calls without holding the
     /// shard does: [`NeedChunk::allocate`](crate::NeedChunk::allocate) and
     /// [`Qp::new`](crate::Qp::new). The value has at most 2 KiB.
     fn boxed<T>(make: impl FnOnce() -> T) -> Option<Self::Box<T>>;
 
-    /// Makes an array in new memory, of what `make` returns for each index; `None` where there is no
-    /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
+    /// Makes an array in new memory, of what `make` returns for each index; `None` where there is
+    /// no memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the
+    /// stack.
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 
-    /// Returns `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an index that
-    /// is not, is answered one that is: its reads ahead then stay inside of the table (Linux: `array_index_nospec()`).
+    /// Returns `index`, which is below `size`, a power of two. A processor that guesses, and goes
+    /// on with an index that is not, is answered one that is: its reads ahead then stay inside of
+    /// the table (Linux: `array_index_nospec()`).
     fn index_nospec(index: usize, size: usize) -> usize;
 
     /// A full memory fence: no access before it is reordered with one after it.
@@ -102,7 +105,8 @@ pub trait Host: Sized {
     /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
     fn now(&self) -> u64;
 
-    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that follows them.
+    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all
+    /// that follows them.
     ///
     /// # Errors
     ///
@@ -114,7 +118,8 @@ pub trait Host: Sized {
         packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent>;
 
-    /// The bytes that a frame of this queue has at most, from the Ethernet header on; 0 where no frames are sent.
+    /// The bytes that a frame of this queue has at most, from the Ethernet header on; 0 where no
+    /// frames are sent.
     fn frame_limit(&mut self, _queue: &Self::Queue) -> u32 {
         0
     }
@@ -128,8 +133,9 @@ pub trait Host: Sized {
         Ok(())
     }
 
-    /// Where the datagram goes that the send request of this index asks for, and the route there, if the host tells it for
-    /// this queue. `None`: where the address handle says that the request names, as for all programs.
+    /// Where the datagram goes that the send request of this index asks for, and the route there,
+    /// if the host tells it for this queue. `None`: where the address handle says that the request
+    /// names, as for all programs.
     ///
     /// The request is in its slot until it has completed, and this may be asked more than once.
     fn destination(
@@ -152,8 +158,9 @@ pub trait Host: Sized {
     /// An asynchronous event of a shared receive queue.
     fn srq_event(&mut self, srq: &Self::SrqHandle, event: SrqEvent);
 
-    /// The place for a copy job, which the caller of the engine carries out after it has left the shard
-    /// ([`Engine::run`](crate::Engine::run)). `None` from a caller that cannot do so: bytes are copied at once then.
+    /// The place for a copy job, which the caller of the engine carries out after it has left the
+    /// shard ([`Engine::run`](crate::Engine::run)). `None` from a caller that cannot do so: bytes
+    /// are copied at once then.
     #[inline]
     fn job_place(&mut self) -> Option<&mut JobPlace<Self>> {
         None
@@ -196,7 +203,8 @@ pub enum Presence {
     Gone,
 }
 
-/// The name of a party that asks for absent bytes: one for all that a queue pair asks for between two resets.
+/// The name of a party that asks for absent bytes: one for all that a queue pair asks for between
+/// two resets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asker(pub u64);
 
@@ -205,18 +213,20 @@ pub struct Asker(pub u64);
 /// Offsets are bytes from the start of the region. The engine has checked the range against the
 /// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
 ///
-/// Calls that follow each other are seen in that order: a CPU that sees, and acquires, a byte of a later one sees all
-/// bytes of an earlier one. Programs wait for messages by looking at memory. Inside of one call any order does.
+/// Calls that follow each other are seen in that order: a CPU that sees, and acquires, a byte of a
+/// later one sees all bytes of an earlier one. Programs wait for messages by looking at memory.
+/// Inside of one call any order does.
 pub trait Region {
     /// References to the bytes for copy jobs; [`Unshared`](crate::Unshared) if there are none.
     type Shared: SharedBytes;
 
-    /// A reference to the bytes for a copy job, to be read or to be written. `None` where a copy might fail, as it may of
-    /// memory that is paged on demand, and where nobody but the owner of the shard may access them.
+    /// A reference to the bytes for a copy job, to be read or to be written. `None` where a copy
+    /// might fail, as it may of memory that is paged on demand, and where nobody but the owner of
+    /// the shard may access them.
     fn share(&self, write: bool) -> Option<Self::Shared>;
 
-    /// The same bytes once more, for another engine of the device, whose owner accesses them beside the owner of this one.
-    /// `None` where no two may.
+    /// The same bytes once more, for another engine of the device, whose owner accesses them beside
+    /// the owner of this one. `None` where no two may.
     fn replica(&self) -> Option<Self>
     where
         Self: Sized,
@@ -263,19 +273,21 @@ pub trait Region {
     /// As [`Region::compare_swap`].
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
 
-    /// Stores `value` to the 8 bytes at `offset`, as a number of the CPU's byte order. Every access of the CPUs sees
-    /// all of it or nothing. A CPU that sees it also sees all bytes that were written to any region before.
+    /// Stores `value` to the 8 bytes at `offset`, as a number of the CPU's byte order. Every access
+    /// of the CPUs sees all of it or nothing. A CPU that sees it also sees all bytes that were
+    /// written to any region before.
     ///
     /// # Errors
     ///
     /// As [`Region::compare_swap`].
     fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault>;
 
-    /// Has the host bring bytes into memory that are not there now, for writing or for reading alone. Asked where an
-    /// access has failed.
+    /// Has the host bring bytes into memory that are not there now, for writing or for reading
+    /// alone. Asked where an access has failed.
     ///
-    /// The answer is [`Presence::Gone`] if the bytes could not be had since the asker has asked for them before. The
-    /// answers that another asker has got do not count: the bytes may be there since.
+    /// The answer is [`Presence::Gone`] if the bytes could not be had since the asker has asked for
+    /// them before. The answers that another asker has got do not count: the bytes may be there
+    /// since.
     #[cold]
     fn page_in(&self, _offset: u64, _length: u64, _write: bool, _asker: Asker) -> Presence {
         Presence::Present
@@ -287,8 +299,8 @@ pub trait Region {
         None
     }
 
-    /// How many pieces of memory the last [`Region::renew`] has gone through: a turn pays for each. None where it takes the
-    /// same time for any number.
+    /// How many pieces of memory the last [`Region::renew`] has gone through: a turn pays for each.
+    /// None where it takes the same time for any number.
     fn pieces(&self) -> u32 {
         0
     }
@@ -328,16 +340,16 @@ pub trait Outgoing<'a, H: Host> {
     /// of 4. Of a frame: all of it.
     fn length(&self) -> usize;
 
-    /// Writes the packet to `to`, which is empty and has space for [`Outgoing::length`] bytes: so many it
-    /// has then. The payload is copied here, once, out of registered memory.
+    /// Writes the packet to `to`, which is empty and has space for [`Outgoing::length`] bytes: so
+    /// many it has then. The payload is copied here, once, out of registered memory.
     ///
-    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
-    /// extensions. Their checksums do not matter.
+    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6
+    /// without extensions. Their checksums do not matter.
     ///
     /// # Errors
     ///
-    /// [`Fault`] if the payload cannot be read, or there is too little space. Nothing is to be sent then:
-    /// `to` may have been written in part.
+    /// [`Fault`] if the payload cannot be read, or there is too little space. Nothing is to be sent
+    /// then: `to` may have been written in part.
     fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault>;
 }
 
@@ -355,13 +367,15 @@ pub enum Sends {
 pub enum Unsent {
     /// Its payload could not be read: the answer of [`Outgoing::write`].
     Fault,
-    /// Its payload is not in memory at present: nothing was sent. The engine tries again after a while.
+    /// Its payload is not in memory at present: nothing was sent. The engine tries again after a
+    /// while.
     Absent,
-    /// There is no space for it at present, or it would overtake those before it: nothing was sent. The engine tries again
-    /// after a while.
+    /// There is no space for it at present, or it would overtake those before it: nothing was sent.
+    /// The engine tries again after a while.
     Busy,
-    /// The queue pair has as much on its way as it may have: nothing was sent. When there is space again, the host tells by
-    /// [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again, after a longer while.
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is space
+    /// again, the host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the
+    /// engine tries again, after a longer while.
     Full,
 }
 
@@ -382,8 +396,8 @@ impl Unsent {
 /// They may lie in several pieces, and may change while they are looked at: the page of a local
 /// sender's file is not copied on its way. So they are never a slice.
 pub trait PacketBytes<R: Region> {
-    /// The first bytes, in one piece that nobody changes: [`packet::MAX_HEADERS`] at least, or all if it
-    /// has fewer.
+    /// The first bytes, in one piece that nobody changes: [`packet::MAX_HEADERS`] at least, or all
+    /// if it has fewer.
     fn headers(&self) -> &[u8];
 
     /// How many bytes there are, without the invariant CRC.
@@ -404,17 +418,19 @@ pub trait PacketBytes<R: Region> {
     /// changed in part.
     fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
 
-    /// The identifier of the VLAN that it came in, plus 1; 0 if it came in none, or the host does not tell.
+    /// The identifier of the VLAN that it came in, plus 1; 0 if it came in none, or the host does
+    /// not tell.
     fn vlan(&self) -> u16 {
         0
     }
 }
 
-/// A reorder buffer: out-of-order packets, each by a number of its own, until the missing one before them comes.
+/// A reorder buffer: out-of-order packets, each by a number of its own, until the missing one
+/// before them comes.
 ///
-/// A packet is buffered so that it need not be sent again. So it does no harm if there is no space for one: it
-/// counts as lost. The engine buffers no more than two windows of packets for a queue pair in each direction; the
-/// host decides how many there may be of all queue pairs.
+/// A packet is buffered so that it need not be sent again. So it does no harm if there is no space
+/// for one: it counts as lost. The engine buffers no more than two windows of packets for a queue
+/// pair in each direction; the host decides how many there may be of all queue pairs.
 pub trait Reorder<P>: Default {
     /// Adds a packet, if there is none of this number and space for it.
     fn insert(&mut self, number: u32, packet: &P);
@@ -422,8 +438,8 @@ pub trait Reorder<P>: Default {
     /// Takes the packet of this number out.
     fn remove(&mut self, number: u32) -> Option<P>;
 
-    /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of 24 bits
-    /// comes 0. The search takes no longer for a greater distance.
+    /// The number of the first packet from `number` on, as numbers follow each other: behind the
+    /// greatest of 24 bits comes 0. The search takes no longer for a greater distance.
     fn first_from(&self, number: u32) -> Option<u32>;
 
     /// How many there are.
@@ -459,8 +475,9 @@ pub trait Queue {
 
     /// Prefetches the cache line at `offset`. Out of bounds: nothing.
     ///
-    /// For hosts whose programs post on other processors than the engine runs on. A cache line takes some 70 nanoseconds
-    /// to come over, and those of a request would come one after the other.
+    /// For hosts whose programs post on other processors than the engine runs on. A cache line
+    /// takes some 70 nanoseconds to come over, and those of a request would come one after the
+    /// other.
     #[inline]
     fn prefetch(&self, _offset: u32) {}
 }

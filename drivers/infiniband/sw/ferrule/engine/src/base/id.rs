@@ -24,15 +24,17 @@ impl ContextId {
 /// The name of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpId {
-    /// The number, which is unique in the engine: the index in the low 16 bits, above them how often the index was used.
+    /// The number, which is unique in the engine: the index in the low 16 bits, above them how
+    /// often the index was used.
     pub number: u32,
-    /// Tells the queue pairs of one number apart, in all engines of the device: `qp_gen` of a completion.
+    /// Tells the queue pairs of one number apart, in all engines of the device: `qp_gen` of a
+    /// completion.
     pub generation: u32,
 }
 
 impl QpId {
-    /// The queue pair number, of 24 bits, by which peers and completions know it. Those for general services have the
-    /// same one on each virtual port.
+    /// The queue pair number, of 24 bits, by which peers and completions know it. Those for general
+    /// services have the same one on each virtual port.
     pub fn qpn(self) -> u32 {
         qpn(self.number)
     }
@@ -41,9 +43,11 @@ impl QpId {
 /// The number of the queue pair for general services.
 pub const GSI: u32 = 1;
 
-/// A virtual port: one of the adapters that an engine serves, each with a port of its own and the queue pairs there.
+/// A virtual port: one of the adapters that an engine serves, each with a port of its own and the
+/// queue pairs there.
 ///
-/// Queue pairs of one virtual port reach those of another only by its address, as if a switch were between them.
+/// Queue pairs of one virtual port reach those of another only by its address, as if a switch were
+/// between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vport(pub(crate) u8);
 
@@ -56,10 +60,11 @@ impl Vport {
         (number < Self::LIMIT).then_some(Self(number))
     }
 
-    /// The number in the engine of the queue pair that the virtual port knows by this number of 24 bits.
+    /// The number in the engine of the queue pair that the virtual port knows by this number of 24
+    /// bits.
     ///
-    /// Nobody can name a queue pair of another virtual port by the answer: with general services for port 0 the number stays,
-    /// for others it gets a bit above the 24.
+    /// Nobody can name a queue pair of another virtual port by the answer: with general services
+    /// for port 0 the number stays, for others it gets a bit above the 24.
     #[inline]
     pub(crate) fn number(self, qpn: u32) -> u32 {
         match (qpn, self.0) {
@@ -116,7 +121,8 @@ impl From<Vport> for usize {
     }
 }
 
-/// The bit above queue pair numbers, in those in the engine for general services of all virtual ports but the first.
+/// The bit above queue pair numbers, in those in the engine for general services of all virtual
+/// ports but the first.
 const FOREIGN_GSI: u32 = 1 << 24;
 
 /// The queue pair number of a number in the engine.

@@ -92,13 +92,15 @@ impl Consumer {
         self.broken
     }
 
-    /// All that is known to be posted has been taken: the next look at the ring loads the producer index.
+    /// All that is known to be posted has been taken: the next look at the ring loads the producer
+    /// index.
     #[inline]
     pub(crate) fn has_taken_all(&self) -> bool {
         self.index == self.producer
     }
 
-    /// How many requests wait, as far as is known; only where none does, `load` reads the producer index.
+    /// How many requests wait, as far as is known; only where none does, `load` reads the producer
+    /// index.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@
 //! with 64 slots, and where need be the middle above it, is a chunk. No object is ever moved, and a
 //! table never shrinks.
 //!
-//! The 64 numbers of a leaf are a block. The engines of one device share its numbers: each block is in the table of one of
-//! them, and all blocks of a table may go to that of another engine.
+//! The 64 numbers of a leaf are a block. The engines of one device share its numbers: each block is
+//! in the table of one of them, and all blocks of a table may go to that of another engine.
 //!
 //! Free slots stand in a queue, first in, first out, so that a number which became free is used
 //! again as late as possible. Each slot counts its uses in a generation, of which numbers made from
@@ -153,11 +153,11 @@ impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
         }
     }
 
-    /// Where the slot of `index` is: in the top, in the middle and in the leaf. `None` if the top has no such
-    /// branch.
+    /// Where the slot of `index` is: in the top, in the middle and in the leaf. `None` if the top
+    /// has no such branch.
     ///
-    /// Indices come from programs and from the wire. Where the processor guesses that one is in range which is
-    /// not, it must not follow what stands behind the top.
+    /// Indices come from programs and from the wire. Where the processor guesses that one is in
+    /// range which is not, it must not follow what stands behind the top.
     #[inline]
     pub(crate) fn position(index: u32) -> Option<(usize, usize, usize)> {
         const { assert!(TOPS.is_power_of_two()) };
@@ -277,7 +277,8 @@ impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
         Some(object)
     }
 
-    /// The user of `index` has used up generations, to the one with these lower bits: the next object gets the one after it.
+    /// The user of `index` has used up generations, to the one with these lower bits: the next
+    /// object gets the one after it.
     pub(crate) fn use_up_generations(&mut self, index: u32, last: u8) {
         if let Some(slot) = self.slot_mut(index) {
             let more = last.wrapping_sub(slot.generation as u8);
@@ -312,8 +313,8 @@ impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
         }
     }
 
-    /// Grows by a chunk. Hands it back if the table has that block, or has reached its limit, or if the host does not say which
-    /// block it is and there is a free slot.
+    /// Grows by a chunk. Hands it back if the table has that block, or has reached its limit, or if
+    /// the host does not say which block it is and there is a free slot.
     pub(crate) fn grow(&mut self, chunk: TableChunk<H, T, L>) -> Option<TableChunk<H, T, L>> {
         let (first, is_welcome) = match chunk.block {
             Some(block) => (block.saturating_mul(BLOCK), true),

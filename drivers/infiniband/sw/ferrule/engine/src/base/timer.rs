@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a leftist heap without
-//! memory of its own.
+//! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a
+//! leftist heap without memory of its own.
 //!
-//! The nodes of the heap are the timers' parts of the slots of the table, and they are linked by the numbers of the
-//! slots. In a leftist heap no node's left child has a lower rank than its right one (C. A. Crane, 1972), so the way down
-//! by right children is as long as the logarithm of the timers that run, and so are all steps here. Two heaps become one
-//! in as many steps, whatever slots they stand in.
+//! The nodes of the heap are the timers' parts of the slots of the table, and they are linked by
+//! the numbers of the slots. In a leftist heap no node's left child has a lower rank than its right
+//! one (C. A. Crane, 1972), so the way down by right children is as long as the logarithm of the
+//! timers that run, and so are all steps here. Two heaps become one in as many steps, whatever
+//! slots they stand in.
 
 use crate::base::list::NONE;
 
@@ -46,10 +47,11 @@ pub(crate) trait TimerSlots {
 ///
 /// # Invariants
 ///
-/// - Each timer that runs is reached from `first` by children, once, and its parent is the one that it is reached from.
+/// - Each timer that runs is reached from `first` by children, once, and its parent is the one that
+///   it is reached from.
 /// - No timer is due before its parent.
-/// - The rank of a node is one more than that of its right child, and that of its left child is no lower. A child that
-///   is not there has the rank 0.
+/// - The rank of a node is one more than that of its right child, and that of its left child is no
+///   lower. A child that is not there has the rank 0.
 pub(crate) struct Timers {
     first: u32,
 }
@@ -64,7 +66,8 @@ impl Timers {
         slots.slot(index).map_or(0, |slot| slot.rank)
     }
 
-    /// Puts the child with the higher rank to the left, and returns whether the rank of the node has changed.
+    /// Puts the child with the higher rank to the left, and returns whether the rank of the node
+    /// has changed.
     fn level(slots: &mut impl TimerSlots, index: u32) -> bool {
         let Some(&mut TimerSlot { left, right, .. }) = slots.slot(index) else {
             return false;

@@ -4,11 +4,13 @@
 
 use crate::base::error::Error;
 
-/// The uses of a memory region, a queue pair or a context by copy jobs, or of all objects of an engine.
+/// The uses of a memory region, a queue pair or a context by copy jobs, or of all objects of an
+/// engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uses {
     jobs: u32,
-    /// A command was refused. No job begins until one succeeds, or there would always be another one.
+    /// A command was refused. No job begins until one succeeds, or there would always be another
+    /// one.
     is_awaited: bool,
 }
 
@@ -24,7 +26,8 @@ impl Uses {
         self.jobs = self.jobs.wrapping_add(1);
     }
 
-    /// A job does not use it any more. Returns whether that was the last one, and a command waits for it.
+    /// A job does not use it any more. Returns whether that was the last one, and a command waits
+    /// for it.
     pub(crate) fn end(&mut self) -> bool {
         self.jobs = self.jobs.wrapping_sub(1);
         self.is_awaited && self.jobs == 0

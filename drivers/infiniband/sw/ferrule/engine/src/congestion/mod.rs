@@ -1,31 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Congestion control: how many packets of a connection may be in flight, and how soon the next one may be sent.
+//! Congestion control: how many packets of a connection may be in flight, and how soon the next one
+//! may be sent.
 //!
-//! The main signal is delay, as in TIMELY and Swift (SIGCOMM 2015 and 2020). The queuing delay of a round trip is the
-//! time that it takes longer than the least one of its path (`min_rtt`). While the delay is below a target, the
-//! congestion window (`cwnd`) grows: by half a packet each round trip, or by a sixteenth of itself far below the
-//! target. If the delay has been above the target for three round trips, the window shrinks by four fifths of the part
-//! by which the least of the three is too long. One or two late round trips show no queue: a guest that was not
-//! scheduled for a while makes them. The target is relative to what the path does by itself ([`PathState::target`]):
-//! its least round trip, its jitter, and a queue of some packets ([`queue_limit`]).
+//! The main signal is delay, as in TIMELY and Swift (SIGCOMM 2015 and 2020). The queuing delay of a
+//! round trip is the time that it takes longer than the least one of its path (`min_rtt`). While
+//! the delay is below a target, the congestion window (`cwnd`) grows: by half a packet each round
+//! trip, or by a sixteenth of itself far below the target. If the delay has been above the target
+//! for three round trips, the window shrinks by four fifths of the part by which the least of the
+//! three is too long. One or two late round trips show no queue: a guest that was not scheduled for
+//! a while makes them. The target is relative to what the path does by itself
+//! ([`PathState::target`]): its least round trip, its jitter, and a queue of some packets
+//! ([`queue_limit`]).
 //!
 //! The other signals:
 //!
-//! - Marks, by ECN. The peer answers them with congestion notification packets (CNP, annex A17.9.3), or they
-//!   stand on the data of a read. `alpha` is the share of round trips with marks, smoothed, and a round trip
-//!   with marks takes half of that off the window: the rule of DCTCP (RFC 8257) and DCQCN (SIGCOMM 2015).
-//! - Losses. They halve the window if more than one packet and an eighth of a window are lost, if all behind a loss
-//!   has to be sent again, and in slow start. Any other loss is no sign of congestion and changes nothing.
+//! - Marks, by ECN. The peer answers them with congestion notification packets (CNP, annex
+//!   A17.9.3), or they stand on the data of a read. `alpha` is the share of round trips with marks,
+//!   smoothed, and a round trip with marks takes half of that off the window: the rule of DCTCP
+//!   (RFC 8257) and DCQCN (SIGCOMM 2015).
+//! - Losses. They halve the window if more than one packet and an eighth of a window are lost, if
+//!   all behind a loss has to be sent again, and in slow start. Any other loss is no sign of
+//!   congestion and changes nothing.
 //!
-//! A flow that goes by delay starves beside one that goes by loss, such as TCP's CUBIC or Reno, which fill
-//! whatever queue there is. So if there was a queue for some round trips, the connections of a path give way for
-//! three, and if most of the queue is still there, they compete: for a while the window follows Reno's rules (RFC
-//! 5681), whatever the delay. Then they try again whether the queue is theirs. This idea is Copa's (NSDI 2018), the
-//! test is another.
+//! A flow that goes by delay starves beside one that goes by loss, such as TCP's CUBIC or Reno,
+//! which fill whatever queue there is. So if there was a queue for some round trips, the
+//! connections of a path give way for three, and if most of the queue is still there, they compete:
+//! for a while the window follows Reno's rules (RFC 5681), whatever the delay. Then they try again
+//! whether the queue is theirs. This idea is Copa's (NSDI 2018), the test is another.
 //!
-//! A window below one packet means more than one round trip for each. That takes a timer; all else is clocked by
-//! acknowledgements, which are asked for two to four times a window.
+//! A window below one packet means more than one round trip for each. That takes a timer; all else
+//! is clocked by acknowledgements, which are asked for two to four times a window.
 //!
 //! The arithmetic saturates: with times and counts that no network has, the result is a limit.
 
@@ -56,12 +61,12 @@ const INITIAL_CWND: u32 = 32 * PACKET;
 /// A window below that is small: many connections share the path, or it is short.
 const SMALL_CWND: u32 = 16 * PACKET;
 
-/// The packets between two that ask for an acknowledgement, where the window allows. An acknowledgement, and the burst that it
-/// lets go, cost both ends much, however short the burst is.
+/// The packets between two that ask for an acknowledgement, where the window allows. An
+/// acknowledgement, and the burst that it lets go, cost both ends much, however short the burst is.
 const ACK_INTERVAL: u32 = 16;
 
-/// Shorter gaps between packets take no timer, and none is longer than the other, whatever a peer makes of the
-/// round trip. In nanoseconds, as all times here.
+/// Shorter gaps between packets take no timer, and none is longer than the other, whatever a peer
+/// makes of the round trip. In nanoseconds, as all times here.
 const MIN_GAP: u64 = 50_000;
 const MAX_GAP: u64 = 100_000_000;
 
@@ -88,15 +93,16 @@ pub(super) struct Congestion {
     has_lost: bool,
     /// The mode of the path's connections, as it was told last.
     mode: Mode,
-    /// Round trips in a row whose delay exceeded the target, and the least of these, in nanoseconds.
+    /// Round trips in a row whose delay exceeded the target, and the least of these, in
+    /// nanoseconds.
     late: u8,
     standing_rtt: u32,
     /// The delay of the last round trip was less than half the target.
     is_far: bool,
     /// Marks have come since the last round trip ended.
     is_marked: bool,
-    /// Packets to be acknowledged before the next loss is another event: those that were in flight when the window
-    /// was reduced.
+    /// Packets to be acknowledged before the next loss is another event: those that were in flight
+    /// when the window was reduced.
     recovery: u32,
     /// The last round trip, and the path's least one then. 0 in the beginning.
     rtt: u64,
@@ -145,9 +151,10 @@ impl Congestion {
         (self.cwnd / PACKET).max(1)
     }
 
-    /// How many packets are sent until one asks for an acknowledgement: a quarter of the window. If a quarter is less than
-    /// [`ACK_INTERVAL`], that many, up to half of the window. Where the window is small or another flow fills the queue, half
-    /// would be a burst of which much is lost, so a quarter remains.
+    /// How many packets are sent until one asks for an acknowledgement: a quarter of the window. If
+    /// a quarter is less than [`ACK_INTERVAL`], that many, up to half of the window. Where the
+    /// window is small or another flow fills the queue, half would be a burst of which much is
+    /// lost, so a quarter remains.
     #[inline]
     pub(super) fn ack_interval(&self) -> u32 {
         let window = self.window();
@@ -195,9 +202,9 @@ impl Congestion {
         }
     }
 
-    /// The queuing delay that this connection allows for: from three quarters to five quarters of the path's. The
-    /// smaller the window, the more, so that of several connections those with less come to have more (as Swift
-    /// scales its target with flows).
+    /// The queuing delay that this connection allows for: from three quarters to five quarters of
+    /// the path's. The smaller the window, the more, so that of several connections those with less
+    /// come to have more (as Swift scales its target with flows).
     fn target_delay(&self, path: &PathState) -> u64 {
         const SMALL: u64 = SMALL_CWND as u64;
 
@@ -211,7 +218,8 @@ impl Congestion {
         self.cwnd = cwnd.clamp(MIN_CWND, MAX_CWND);
     }
 
-    /// Whether so many packets use the window. One that is not used says nothing of the network (RFC 7661).
+    /// Whether so many packets use the window. One that is not used says nothing of the network
+    /// (RFC 7661).
     fn is_used(&self, in_flight: u32) -> bool {
         in_flight.saturating_mul(2 * PACKET) >= self.cwnd
     }
@@ -271,8 +279,8 @@ impl Congestion {
         self.set_cwnd(self.cwnd.saturating_add(grown));
     }
 
-    /// A packet that was sent once, and its answer, took so long, with so many `in_flight`. This is a round trip of the
-    /// window, too: the next packet to be timed is sent after it.
+    /// A packet that was sent once, and its answer, took so long, with so many `in_flight`. This is
+    /// a round trip of the window, too: the next packet to be timed is sent after it.
     #[inline]
     fn on_rtt(&mut self, path: &mut PathState, rtt: u64, in_flight: u32, now: u64) {
         // A window that is not used has nothing to learn but the least round trip.
@@ -332,7 +340,8 @@ impl Congestion {
 
     /// The delay has stayed above the target.
     fn give_way(&mut self) {
-        // By four fifths of the part of the round trip that exceeds the target, and by two fifths at most.
+        // By four fifths of the part of the round trip that exceeds the target, and by two fifths
+        // at most.
         let rtt = u64::from(self.standing_rtt);
         let allowed = self.min_rtt.saturating_add(self.target);
         let excess = rtt.saturating_sub(allowed).min(rtt / 2);
@@ -373,8 +382,8 @@ impl Congestion {
         self.mode = mode;
     }
 
-    /// A packet was lost of those that were `in_flight`. It `is_selective` if nothing behind it is sent again.
-    /// Returns whether that shows congestion.
+    /// A packet was lost of those that were `in_flight`. It `is_selective` if nothing behind it is
+    /// sent again. Returns whether that shows congestion.
     pub(super) fn on_loss(&mut self, in_flight: u32, is_selective: bool) -> bool {
         self.lost = self.lost.saturating_add(1);
         self.has_lost = true;
@@ -396,7 +405,8 @@ impl Congestion {
         is_congestion
     }
 
-    /// No response came for so long that all is sent again (RFC 5681, 3.1). Slow start begins at once.
+    /// No response came for so long that all is sent again (RFC 5681, 3.1). Slow start begins at
+    /// once.
     pub(super) fn on_timeout(&mut self) {
         self.ssthresh = (self.cwnd / 2).max(2 * PACKET);
         self.prior_cwnd = self.prior_cwnd.min(self.ssthresh);

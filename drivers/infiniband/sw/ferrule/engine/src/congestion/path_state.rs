@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The path to one address, as all connections of an engine along it know it: its least round trip, the pace at which it
-//! delivers, how much round trips vary, and whether somebody else fills its queue.
+//! The path to one address, as all connections of an engine along it know it: its least round trip,
+//! the pace at which it delivers, how much round trips vary, and whether somebody else fills its
+//! queue.
 //!
-//! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
-//! And only all connections together can tell whose queue it is. Connections of another engine of the same device have a
-//! state of their own, and count as somebody else's.
+//! A connection that begins while the queue is full would take the delay of that queue for the
+//! least round trip. And only all connections together can tell whose queue it is. Connections of
+//! another engine of the same device have a state of their own, and count as somebody else's.
 
 use super::queue_limit::QueueLimit;
 use crate::base::attr::Gid;
@@ -25,8 +26,8 @@ const DRAIN_ROUNDS: u8 = 3;
 /// If the queue is not theirs, they compete for so many rounds.
 const COMPETE_ROUNDS: u8 = 128;
 
-/// The least round trip is measured anew after so long: routes change. One that is much longer now cannot be told from
-/// a queue that others fill, so connections compete there.
+/// The least round trip is measured anew after so long: routes change. One that is much longer now
+/// cannot be told from a queue that others fill, so connections compete there.
 pub(super) const MIN_RTT_AGE: u64 = 10_000_000_000;
 
 /// The signal that the connections of a path go by.
@@ -37,7 +38,8 @@ pub(super) enum Mode {
     Delay,
     /// Loss alone, as the flow does that fills the queue.
     Compete,
-    /// Neither: they give way, to see what remains of the queue, and how long a round trip takes without it.
+    /// Neither: they give way, to see what remains of the queue, and how long a round trip takes
+    /// without it.
     Drain,
 }
 
@@ -51,10 +53,12 @@ pub(crate) struct PathState {
     /// The least round trip, and when one as short was seen last. 0: none yet.
     min_rtt: u64,
     min_rtt_at: u64,
-    /// The last round trip; and by how much one differs from the one before, smoothed (RFC 3550, 6.4.1).
+    /// The last round trip; and by how much one differs from the one before, smoothed (RFC 3550,
+    /// 6.4.1).
     rtt: u64,
     jitter: u64,
-    /// A round is as long as the round trip that ended the one before: when the present one began and ends,
+    /// A round is as long as the round trip that ended the one before: when the present one began
+    /// and ends,
     round_start: u64,
     round_end: u64,
     /// its least round trip, and the packets that were acknowledged in it.
@@ -64,8 +68,8 @@ pub(crate) struct PathState {
     packet_time: u64,
     /// The packets that the connections may have in the queue together.
     queue_limit: QueueLimit,
-    /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and the time from which it may
-    /// begin again.
+    /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and the time
+    /// from which it may begin again.
     drain_before: u64,
     drain_min: u64,
     drain_at: u64,
@@ -74,13 +78,13 @@ pub(crate) struct PathState {
 /// An engine knows so many paths.
 pub(crate) const PATHS: usize = 16;
 
-/// An address may have one of so many slots. If others have them all, it takes that of the path which is quiet for
-/// longest; the connections of that one then remember the least round trip.
+/// An address may have one of so many slots. If others have them all, it takes that of the path
+/// which is quiet for longest; the connections of that one then remember the least round trip.
 const WAYS: usize = 4;
 
 impl PathState {
-    /// The path to an address, of `paths`. If nothing is known of it, `min_rtt` is its least round trip so far, or
-    /// 0.
+    /// The path to an address, of `paths`. If nothing is known of it, `min_rtt` is its least round
+    /// trip so far, or 0.
     pub(super) fn of<'a>(
         paths: &'a mut [Self],
         gid: &Gid,
@@ -119,8 +123,9 @@ impl PathState {
         self.min_rtt
     }
 
-    /// How much of a round trip's queuing delay may be something else: the network and both ends take their time
-    /// as it comes. A guest whose processor does something else for a while adds milliseconds.
+    /// How much of a round trip's queuing delay may be something else: the network and both ends
+    /// take their time as it comes. A guest whose processor does something else for a while adds
+    /// milliseconds.
     pub(super) fn noise(&self) -> u64 {
         self.min_rtt
             .max(MIN_TARGET)
@@ -155,8 +160,8 @@ impl PathState {
         rtt.saturating_sub(self.min_rtt) <= MIN_TARGET.max(self.min_rtt)
     }
 
-    /// A packet and its response took so long, and [`PathState::update_min_rtt`] knows. All else that round trips tell is
-    /// updated.
+    /// A packet and its response took so long, and [`PathState::update_min_rtt`] knows. All else
+    /// that round trips tell is updated.
     pub(super) fn sample(&mut self, rtt: u64, now: u64) {
         if self.rtt == 0 {
             // The first round begins with its packet.
@@ -185,8 +190,8 @@ impl PathState {
         }
     }
 
-    /// A round of that length ends: takes the time between its packets into account, at once if that is less than before.
-    /// A round that was not busy shows only that.
+    /// A round of that length ends: takes the time between its packets into account, at once if
+    /// that is less than before. A round that was not busy shows only that.
     fn measure_pace(&mut self, elapsed: u64, is_busy: bool) {
         let each = elapsed.checked_div(self.acked.into()).unwrap_or(0);
         let before = self.packet_time;

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many packets the connections of a path may have in its queue together: as many as make the path faster.
+//! How many packets the connections of a path may have in its queue together: as many as make the
+//! path faster.
 //!
-//! A link needs no long queue: it is as fast with one packet in it as with many. Two guests that share processors are
-//! not. An acknowledgement or a burst of packets costs them much, whatever its length, and the longer the queue, the
-//! fewer there are of both.
+//! A link needs no long queue: it is as fast with one packet in it as with many. Two guests that
+//! share processors are not. An acknowledgement or a burst of packets costs them much, whatever its
+//! length, and the longer the queue, the fewer there are of both.
 //!
-//! So the limit is doubled for some rounds. If packets then take a sixteenth less time each, the limit remains, and is
-//! doubled again. BBR finds by such a step whether a pipe is full (Cardwell and others, Communications of the ACM,
-//! February 2017). If not, the limit is what it was. After a pause it is halved for some rounds: if that costs next to
-//! nothing, the queue was longer than it had to be. A trial that changes nothing makes the next pause longer.
+//! So the limit is doubled for some rounds. If packets then take a sixteenth less time each, the
+//! limit remains, and is doubled again. BBR finds by such a step whether a pipe is full (Cardwell
+//! and others, Communications of the ACM, February 2017). If not, the limit is what it was. After a
+//! pause it is halved for some rounds: if that costs next to nothing, the queue was longer than it
+//! had to be. A trial that changes nothing makes the next pause longer.
 //!
-//! Where a packet is lost, the queue may be full. The limit is the least one then, for the longest pause.
+//! Where a packet is lost, the queue may be full. The limit is the least one then, for the longest
+//! pause.
 
-/// The least and the largest limit, in packets. TCP Vegas has a few packets of each connection in the queue (Brakmo and
-/// Peterson, 1995). The least one here is what keeps two guests at work that wait for each other at times.
+/// The least and the largest limit, in packets. TCP Vegas has a few packets of each connection in
+/// the queue (Brakmo and Peterson, 1995). The least one here is what keeps two guests at work that
+/// wait for each other at times.
 const MIN: u32 = 30;
 const MAX: u32 = 16 * MIN;
 
-/// The limit of a new path: a shorter queue is found sooner than a longer one, into which windows have to grow.
+/// The limit of a new path: a shorter queue is found sooner than a longer one, into which windows
+/// have to grow.
 const INITIAL: u32 = 4 * MIN;
 
 /// Rounds that it takes until windows have followed the limit, and rounds that are measured then.
@@ -103,7 +108,8 @@ impl QueueLimit {
         self.packets
     }
 
-    /// A round has ended, which took so many nanoseconds, and so many packets were acknowledged in it.
+    /// A round has ended, which took so many nanoseconds, and so many packets were acknowledged in
+    /// it.
     pub(super) fn end_round(&mut self, elapsed: u64, acked: u32) {
         if self.pause != 0 {
             self.pause = self.pause.saturating_sub(1);

@@ -72,7 +72,8 @@ impl Flow {
     }
 }
 
-/// Delay counts, too, where few packets are in flight; without any they tell of the least round trip alone.
+/// Delay counts, too, where few packets are in flight; without any they tell of the least round
+/// trip alone.
 #[test]
 fn a_quiet_connection_hears_of_delay() {
     for (rtt, late) in [(BASE, 0), (2 * BASE, 0), (LONG, 1)] {
@@ -223,7 +224,8 @@ fn a_timeout_leaves_one_packet() {
     );
 }
 
-/// Slow start begins with the first acknowledgement, though the packets in flight were lost or late before.
+/// Slow start begins with the first acknowledgement, though the packets in flight were lost or late
+/// before.
 #[test]
 fn a_timeout_ends_recovery() {
     for was_lost in [false, true] {

@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl<H: Host> Engine<H> {
-    /// Attaches a datagram queue pair to a multicast group: it gets all datagrams to the
-    /// group, also its own. `memory` is for a group that has no members yet; it comes back otherwise.
+    /// Attaches a datagram queue pair to a multicast group: it gets all datagrams to the group,
+    /// also its own. `memory` is for a group that has no members yet; it comes back otherwise.
     ///
     /// # Errors
     ///

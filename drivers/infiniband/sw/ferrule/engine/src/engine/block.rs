@@ -70,7 +70,8 @@ impl TableKind {
 pub struct Block {
     /// The kind of objects.
     pub kind: TableKind,
-    /// The number of the block, below [`TableKind::blocks`]. Of queue pairs, the block 0 has those for general services.
+    /// The number of the block, below [`TableKind::blocks`]. Of queue pairs, the block 0 has those
+    /// for general services.
     pub number: u32,
 }
 
@@ -100,8 +101,8 @@ impl Block {
         Self::of_index(TableKind::Qps, qpn & abi::DB_INDEX_MASK)
     }
 
-    /// The block of the queue pair that a packet is for, from its base transport header on. That of packets to multicast
-    /// groups, and to nobody, is the first one.
+    /// The block of the queue pair that a packet is for, from its base transport header on. That of
+    /// packets to multicast groups, and to nobody, is the first one.
     #[inline]
     pub fn of_packet(headers: &[u8]) -> Self {
         let qpn = match Bth::ref_from_prefix(headers) {

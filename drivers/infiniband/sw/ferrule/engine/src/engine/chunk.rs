@@ -47,8 +47,8 @@ impl From<TableKind> for NeedChunk {
 impl NeedChunk {
     /// Allocates the chunk, with [`Host::boxed`], so this may sleep: call it without the shard.
     ///
-    /// It is for the next block of numbers. A host with several engines says which one it is instead, by [`Chunk::set_block`] or
-    /// [`Engine::give_block`](crate::Engine::give_block).
+    /// It is for the next block of numbers. A host with several engines says which one it is
+    /// instead, by [`Chunk::set_block`] or [`Engine::give_block`](crate::Engine::give_block).
     pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
         Some(Chunk(match self.0 {
             TableKind::Contexts => ChunkKind::Contexts(TableChunk::new()?),

@@ -52,7 +52,8 @@ use crate::{
     turn::modify, //
 };
 
-/// How many numbers of queue pairs a step of [`Engine::fail_context`] or [`Engine::find_qp`] looks at.
+/// How many numbers of queue pairs a step of [`Engine::fail_context`] or [`Engine::find_qp`] looks
+/// at.
 const STEP: u32 = 64;
 
 impl<H: Host> Engine<H> {
@@ -122,7 +123,8 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::Busy`] while memory windows are bound to it, [`Error::Invalid`] if the region would
-    /// exceed the address space, [`Error::InUse`] while a copy job uses it, [`Error::NotFound`]. Nothing has changed then.
+    /// exceed the address space, [`Error::InUse`] while a copy job uses it, [`Error::NotFound`].
+    /// Nothing has changed then.
     pub fn rereg_mr(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
         self.keys.rereg(key, change)
     }
@@ -214,8 +216,8 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if the completion queue of an XRC queue does not exist, [`Error::NeedChunk`],
-    /// [`Error::Full`].
+    /// [`Error::NotFound`] if the completion queue of an XRC queue does not exist,
+    /// [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_srq(&mut self, srq: H::Box<Srq<H>>) -> Result<u32, Refused<H::Box<Srq<H>>>> {
         let cq = srq.xrc().map(|xrc| xrc.cq);
         if !cq.is_none_or(|cq| self.cqs.exists(cq)) {
@@ -231,8 +233,8 @@ impl<H: Host> Engine<H> {
         Ok(number)
     }
 
-    /// Removes a shared receive queue. The requests in it are gone, without completions; and so is one of an XRC queue
-    /// that a message has taken and not ended.
+    /// Removes a shared receive queue. The requests in it are gone, without completions; and so is
+    /// one of an XRC queue that a message has taken and not ended.
     ///
     /// # Errors
     ///
@@ -290,8 +292,9 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::NotFound`] if its context, one of its completion queues or its shared receive queue
-    /// does not exist, [`Error::Invalid`] if there is no such virtual port, [`Error::Busy`] if it is to be the
-    /// port's for general services and there is one, [`Error::NeedChunk`], [`Error::Full`].
+    /// does not exist, [`Error::Invalid`] if there is no such virtual port, [`Error::Busy`] if it
+    /// is to be the port's for general services and there is one, [`Error::NeedChunk`],
+    /// [`Error::Full`].
     pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let init = &qp.core.init;
         let (context, send_cq, recv_cq) = (init.user.context(), init.send_cq, init.recv_cq);
@@ -325,8 +328,8 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group; [`Error::InUse`] while a copy job
-    /// uses it.
+    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group;
+    /// [`Error::InUse`] while a copy job uses it.
     pub fn remove_qp(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
         if self.qps.get(qpn).is_some_and(|qp| qp.core.groups != 0) {
             return Err(Error::Busy);
@@ -350,7 +353,8 @@ impl<H: Host> Engine<H> {
 
     /// Changes attributes and state of a queue pair.
     ///
-    /// The next [`Engine::run`] flushes a queue pair that has entered ERR, and sends for one that has entered RTS.
+    /// The next [`Engine::run`] flushes a queue pair that has entered ERR, and sends for one that
+    /// has entered RTS.
     ///
     /// # Errors
     ///
@@ -359,8 +363,8 @@ impl<H: Host> Engine<H> {
     /// migration; [`Error::InUse`] while a copy job uses it, unless it is to enter ERR. Nothing has
     /// changed then.
     ///
-    /// With a path to a remote peer comes the route to it. The host drops the route that is left in `route`, after it
-    /// has given up the shard.
+    /// With a path to a remote peer comes the route to it. The host drops the route that is left in
+    /// `route`, after it has given up the shard.
     pub fn modify_qp(
         &mut self,
         host: &mut H,
@@ -416,8 +420,9 @@ impl<H: Host> Engine<H> {
         self.port.ahs.remove(number)
     }
 
-    /// Visits queue pairs of the device in steps, beginning with the index `from`: returns the number of the first
-    /// that is there, and the index to go on with, or none if all have been seen.
+    /// Visits queue pairs of the device in steps, beginning with the index `from`: returns the
+    /// number of the first that is there, and the index to go on with, or none if all have been
+    /// seen.
     pub fn find_qp(&self, from: u32) -> (Option<u32>, Option<u32>) {
         let end = from.saturating_add(STEP).min(self.qps.end());
         let found = (from..end).find_map(|index| self.qps.number_at(index));
@@ -427,8 +432,9 @@ impl<H: Host> Engine<H> {
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
     ///
-    /// Looks at some queue pairs of the device, beginning with the index `from`, and returns the index to go on with,
-    /// or none if all have been seen. [`Engine::run`], until nothing is left, ends their work with flush errors.
+    /// Looks at some queue pairs of the device, beginning with the index `from`, and returns the
+    /// index to go on with, or none if all have been seen. [`Engine::run`], until nothing is left,
+    /// ends their work with flush errors.
     pub fn fail_context(&mut self, host: &mut H, id: ContextId, from: u32) -> Option<u32> {
         let end = from.saturating_add(STEP);
         for index in from..end {

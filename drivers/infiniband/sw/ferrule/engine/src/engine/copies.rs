@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl<H: Host> Engine<H> {
-    /// A turn may have left a job in the host's place: then the objects are in use from now on, and the caller of the
-    /// engine carries it out. Returns the index of its queue pair.
+    /// A turn may have left a job in the host's place: then the objects are in use from now on, and
+    /// the caller of the engine carries it out. Returns the index of its queue pair.
     #[inline]
     pub(super) fn begin_job(&mut self, host: &mut H) -> Option<u32> {
         let job = host.job_place()?.as_ref()?;
@@ -32,8 +32,8 @@ impl<H: Host> Engine<H> {
         Some(requester)
     }
 
-    /// A job has been carried out: the requests that it has finished complete, and its queue pair goes on with the next
-    /// [`Engine::run`].
+    /// A job has been carried out: the requests that it has finished complete, and its queue pair
+    /// goes on with the next [`Engine::run`].
     ///
     /// Returns whether a command that was refused with [`Error::InUse`] may try again.
     pub fn carried(&mut self, host: &mut H, carried: Carried<Job<H>>) -> bool {
@@ -51,7 +51,8 @@ impl<H: Host> Engine<H> {
         is_awaited
     }
 
-    /// Whether no job uses a queue pair of the context. If none of them may send any more, that is so in the end.
+    /// Whether no job uses a queue pair of the context. If none of them may send any more, that is
+    /// so in the end.
     ///
     /// # Errors
     ///

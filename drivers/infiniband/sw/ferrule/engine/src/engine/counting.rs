@@ -74,8 +74,8 @@ impl<H: Host> Engine<H> {
         self.counters.remove(set)
     }
 
-    /// Binds a queue pair to a set of counters, in which it counts from now on; or to none, so that it counts at its
-    /// virtual port, as at first.
+    /// Binds a queue pair to a set of counters, in which it counts from now on; or to none, so that
+    /// it counts at its virtual port, as at first.
     ///
     /// # Errors
     ///

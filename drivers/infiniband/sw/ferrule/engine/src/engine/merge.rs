@@ -26,8 +26,9 @@ fn of_kind(each: &mut impl FnMut(Block), kind: TableKind) -> impl FnMut(u32) + '
 }
 
 impl<H: Host> Engine<H> {
-    /// Puts a block of numbers without objects into a chunk that is for another engine of the device, and returns it; `None`
-    /// if it finds none, or has no other free numbers of the kind. An engine that is not in use needs none.
+    /// Puts a block of numbers without objects into a chunk that is for another engine of the
+    /// device, and returns it; `None` if it finds none, or has no other free numbers of the kind.
+    /// An engine that is not in use needs none.
     ///
     /// Multicast groups stay in one engine.
     pub fn give_block(&mut self, chunk: &mut Chunk<H>) -> Option<Block> {
@@ -46,24 +47,27 @@ impl<H: Host> Engine<H> {
         number.map(|number| Block { kind, number })
     }
 
-    /// Takes over all objects of another engine of the same device, which has none then. Their numbers stay, and so does their
-    /// work: the next [`Engine::run`] goes on with it. The counters of the other engine stay there.
+    /// Takes over all objects of another engine of the same device, which has none then. Their
+    /// numbers stay, and so does their work: the next [`Engine::run`] goes on with it. The counters
+    /// of the other engine stay there.
     ///
-    /// Tells of each block of numbers that has gone over. Takes time in proportion to the blocks, and to the contexts of the
-    /// other engine that need not kick: they have to from here on.
+    /// Tells of each block of numbers that has gone over. Takes time in proportion to the blocks,
+    /// and to the contexts of the other engine that need not kick: they have to from here on.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if the other engine has multicast groups or sets of counters; [`Error::InUse`] while a copy job uses
-    /// objects there. With replicas in one of the two, no job may use objects here either, since a region may be found at
-    /// another place then than when its use was counted; [`Engine::is_copying`] tells which one is to be waited for. Nothing
-    /// has changed then.
+    /// [`Error::Busy`] if the other engine has multicast groups or sets of counters;
+    /// [`Error::InUse`] while a copy job uses objects there. With replicas in one of the two, no
+    /// job may use objects here either, since a region may be found at another place then than when
+    /// its use was counted; [`Engine::is_copying`] tells which one is to be waited for. Nothing has
+    /// changed then.
     pub fn merge(&mut self, other: &mut Self, mut each: impl FnMut(Block)) -> Result<(), Error> {
         if other.port.groups.len() != 0 || other.counters.has_sets() {
             return Err(Error::Busy);
         }
         other.keys.uses.claim()?;
-        // A caller that was refused because of this engine is here again, or another one waits likewise.
+        // A caller that was refused because of this engine is here again, or another one waits
+        // likewise.
         let is_awaited = !self.keys.uses.may_begin();
         if is_awaited || !self.keys.replicas.is_empty() || !other.keys.replicas.is_empty() {
             self.keys.uses.claim()?;

@@ -46,11 +46,11 @@ use crate::{
 /// The parameters of a new engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// A random number: memory keys begin with generations that depend on it, and so do the lists by which
-    /// multicast groups are found.
+    /// A random number: memory keys begin with generations that depend on it, and so do the lists
+    /// by which multicast groups are found.
     pub random: u32,
-    /// A retry count of 7 stands for no limit, as `rdma_rxe` has it. Else it is seven retries, as the
-    /// specification has it.
+    /// A retry count of 7 stands for no limit, as `rdma_rxe` has it. Else it is seven retries, as
+    /// the specification has it.
     pub retries_for_ever: bool,
     /// How many virtual ports there are; 0 counts as 1.
     pub vports: u8,
@@ -58,11 +58,12 @@ pub struct Config {
 
 /// One shard of an RDMA device: all that does the work, and all that it works on.
 ///
-/// A device has one engine or several, which share its numbers in [blocks](block::Block). Objects that use each other, and
-/// queue pairs that have each other as peers on this device, are in one engine; two engines can be [merged](Engine::merge).
+/// A device has one engine or several, which share its numbers in [blocks](block::Block). Objects
+/// that use each other, and queue pairs that have each other as peers on this device, are in one
+/// engine; two engines can be [merged](Engine::merge).
 ///
-/// The caller of a method owns the engine for the time of the call; the host decides how callers take turns. No method
-/// allocates, sleeps, or calls anything but the [`Host`].
+/// The caller of a method owns the engine for the time of the call; the host decides how callers
+/// take turns. No method allocates, sleeps, or calls anything but the [`Host`].
 pub struct Engine<H: Host> {
     contexts: UserContexts<H>,
     // In memory of their own: an engine is on the stack while it is made.
@@ -79,7 +80,8 @@ pub struct Engine<H: Host> {
 }
 
 impl<H: Host> Engine<H> {
-    /// Makes an engine without objects, which sleeps. Calls [`Host::boxed`]; `None` if there is no memory.
+    /// Makes an engine without objects, which sleeps. Calls [`Host::boxed`]; `None` if there is no
+    /// memory.
     pub fn new(config: Config) -> Option<H::Box<Self>> {
         let keys = H::boxed(|| Keys::new(config.random))?;
         let port = H::boxed(|| Port::new(config.random))?;
@@ -142,7 +144,8 @@ impl<H: Host> Engine<H> {
         self.qps.datagrams != 0
     }
 
-    /// How many objects there are that need no other one to be there. With none of them, the engine is not in use.
+    /// How many objects there are that need no other one to be there. With none of them, the engine
+    /// is not in use.
     pub fn parents(&self) -> u32 {
         [self.contexts.len(), self.pds.len(), self.cqs.len()]
             .into_iter()

@@ -52,7 +52,8 @@ const CONTEXT_LOOKS: u32 = 64;
 pub struct Outcome {
     /// A queue pair still waits for a turn, a context has doorbells left, or a timer is due.
     pub more: bool,
-    /// The queue pair, or the doorbells, or a copy job that the run has led to, are of the context that was to be first.
+    /// The queue pair, or the doorbells, or a copy job that the run has led to, are of the context
+    /// that was to be first.
     pub first: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
@@ -63,8 +64,9 @@ pub struct Outcome {
 }
 
 impl<H: Host> Engine<H> {
-    /// A queue pair of the host's own has new send requests, or receive requests while in error; or there is
-    /// space again for packets of a queue pair that was [`Unsent::Full`](crate::Unsent::Full).
+    /// A queue pair of the host's own has new send requests, or receive requests while in error; or
+    /// there is space again for packets of a queue pair that was
+    /// [`Unsent::Full`](crate::Unsent::Full).
     ///
     /// Of its number the index alone counts: a turn too many does no harm, nor does one for nobody.
     pub fn ring_qp(&mut self, qpn: u32) {
@@ -73,8 +75,8 @@ impl<H: Host> Engine<H> {
         self.qps.activate(index);
     }
 
-    /// Whether a queue pair waits for a turn, or a context that has doorbells left. Looks at no doorbell and no
-    /// clock.
+    /// Whether a queue pair waits for a turn, or a context that has doorbells left. Looks at no
+    /// doorbell and no clock.
     pub fn has_work(&self) -> bool {
         self.qps.has_active() || self.contexts.has_due()
     }
@@ -92,16 +94,18 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The engine is awake: a context that kicks is told that it need not, until it rings no more or
-    /// the engine sleeps again.
+    /// The engine is awake: a context that kicks is told that it need not, until it rings no more
+    /// or the engine sleeps again.
     pub fn wake(&mut self) {
         self.contexts.wake();
     }
 
-    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, unless there is something to do.
+    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, unless there is
+    /// something to do.
     ///
-    /// Asked again and again, it sleeps at last, or is awake, and [`Engine::run`] finds the work. Until then no
-    /// context is told any more that it need not kick. A timer may be due meanwhile: see [`Engine::deadline`].
+    /// Asked again and again, it sleeps at last, or is awake, and [`Engine::run`] finds the work.
+    /// Until then no context is told any more that it need not kick. A timer may be due meanwhile:
+    /// see [`Engine::deadline`].
     pub fn try_sleep(&mut self, looks: u32) -> Sleep {
         if self.has_work() {
             self.wake();
@@ -110,8 +114,8 @@ impl<H: Host> Engine<H> {
         self.contexts.try_sleep(looks)
     }
 
-    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, though there is something to do: the next
-    /// runs do it. Asked again and again, it sleeps.
+    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, though there is
+    /// something to do: the next runs do it. Asked again and again, it sleeps.
     pub fn sleep(&mut self, looks: u32) -> Sleep {
         self.contexts.sleep(looks)
     }
@@ -123,15 +127,16 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked(context);
     }
 
-    /// As [`Engine::kicked`], for a host whose kicks arrive some time after they were given. The sender of the kick has
-    /// swapped `sleeping` with 0 first, so that no other kick is sent meanwhile. If the engine stays asleep, it sets
-    /// `sleeping` again: the context has to kick from then on.
+    /// As [`Engine::kicked`], for a host whose kicks arrive some time after they were given. The
+    /// sender of the kick has swapped `sleeping` with 0 first, so that no other kick is sent
+    /// meanwhile. If the engine stays asleep, it sets `sleeping` again: the context has to kick
+    /// from then on.
     pub fn kicked_by_message(&mut self, context: ContextId) {
         self.contexts.kicked_by_message(context);
     }
 
-    /// Scans the contexts that need not kick, and those that have kicked, one after the other. Returns how many of
-    /// the looks are left.
+    /// Scans the contexts that need not kick, and those that have kicked, one after the other.
+    /// Returns how many of the looks are left.
     #[inline]
     fn scan_contexts(&mut self, host: &mut H, mut looks: u32) -> u32 {
         // Each once; and as long as one has doorbells left, all of them again.
@@ -190,7 +195,8 @@ impl<H: Host> Engine<H> {
         scanned
     }
 
-    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Returns how many looks are left.
+    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Returns how
+    /// many looks are left.
     #[inline(always)]
     fn scan_first(&mut self, host: &mut H, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
@@ -284,8 +290,8 @@ impl<H: Host> Engine<H> {
         self.cqs.raise_events(host, self.counters.common());
     }
 
-    /// Takes an Ethernet frame of `length` bytes that is steered to a queue pair. One that cannot take it drops it, and
-    /// that is counted.
+    /// Takes an Ethernet frame of `length` bytes that is steered to a queue pair. One that cannot
+    /// take it drops it, and that is counted.
     pub fn receive_frame(&mut self, host: &mut H, qpn: u32, frame: &H::Packet, length: u32) {
         let (qps, mut cx) = self.cx(host, Vport::default().into(), None, Budget::TURN);
         wire::frame::receive(qps, &mut cx, qpn, frame, length);
@@ -294,15 +300,17 @@ impl<H: Host> Engine<H> {
 
     /// Does the work that there is, within a budget.
     ///
-    /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts that need not; lets
-    /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with `first`, each for a
-    /// bounded part of the budget, until none wants one or the budget is spent. A turn counts as two requests, and a timer
-    /// as one, even if they find nothing to do, since a program can have as many of them as it likes; and so do some looks
-    /// for doorbells. Half of the budget may go for these: the rest of them stay rung, so that a program that rings without
-    /// end does not keep others from their turns.
+    /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts
+    /// that need not; lets timers fire; then gives queue pairs their turns, by turns of their
+    /// contexts beginning with `first`, each for a bounded part of the budget, until none wants one
+    /// or the budget is spent. A turn counts as two requests, and a timer as one, even if they find
+    /// nothing to do, since a program can have as many of them as it likes; and so do some looks
+    /// for doorbells. Half of the budget may go for these: the rest of them stay rung, so that a
+    /// program that rings without end does not keep others from their turns.
     ///
-    /// Ends at once when a turn has left a copy job in the host's place ([`Host::job_place`]). The caller takes it along,
-    /// carries it out after it has left the shard, and hands it back to [`Engine::carried`] as soon as it can.
+    /// Ends at once when a turn has left a copy job in the host's place ([`Host::job_place`]). The
+    /// caller takes it along, carries it out after it has left the shard, and hands it back to
+    /// [`Engine::carried`] as soon as it can.
     #[inline]
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.work(host, budget, first, false)

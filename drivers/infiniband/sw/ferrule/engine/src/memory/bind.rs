@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory windows as the keys that they are: bound to regions, and taken back, by work requests (IBA volume 1,
-//! 10.6.7).
+//! Memory windows as the keys that they are: bound to regions, and taken back, by work requests
+//! (IBA volume 1, 10.6.7).
 
 use crate::{
     base::{
@@ -63,7 +63,8 @@ impl<H: Host> Keys<H> {
 
         let mw = self.mws.of(bind.window).ok_or(BindError)?;
         let (before, mw_type) = (mw.bound, mw.mw_type);
-        // The lower bits are the program's to choose, and the others name the window whatever the program says.
+        // The lower bits are the program's to choose, and the others name the window whatever the
+        // program says.
         let key = mw.key & !TAG | bind.key & TAG;
         if mw.pd != pd || mw.key == key {
             return Err(BindError);
@@ -79,8 +80,8 @@ impl<H: Host> Keys<H> {
         let bound = if bind.length == 0 {
             None
         } else {
-            // A window that lets peers write needs a region that may be written to; one that lets them flush, a
-            // region that gives the right to.
+            // A window that lets peers write needs a region that may be written to; one that lets
+            // them flush, a region that gives the right to.
             let writes = Access::REMOTE_WRITE.or(Access::REMOTE_ATOMIC);
             let need = if bind.access.allows_some(writes) {
                 Access::MW_BIND.or(Access::LOCAL_WRITE)
@@ -120,8 +121,8 @@ impl<H: Host> Keys<H> {
         Ok(())
     }
 
-    /// As [`Keys::invalidate`], asked for by the peer. Of regions it can name those that give it a right:
-    /// the keys of others are its owner's alone.
+    /// As [`Keys::invalidate`], asked for by the peer. Of regions it can name those that give it a
+    /// right: the keys of others are its owner's alone.
     pub(crate) fn invalidate_by_peer(
         &mut self,
         pd: u32,

@@ -27,7 +27,8 @@ use crate::{
 pub(crate) enum Unreachable {
     Source,
     Target,
-    /// The bytes of the source are not in memory at present, and are being brought there. So are those of the target.
+    /// The bytes of the source are not in memory at present, and are being brought there. So are
+    /// those of the target.
     SourceAbsent,
     /// The bytes of the target are not in memory at present, and are being brought there.
     TargetAbsent,
@@ -35,14 +36,16 @@ pub(crate) enum Unreachable {
     Later,
 }
 
-/// A way for the bytes of a segment. The responder judges the segment, and does not know which way it is.
+/// A way for the bytes of a segment. The responder judges the segment, and does not know which way
+/// it is.
 pub(crate) trait CopyWay<H: Host> {
-    /// Copies `length` bytes that lie in one piece on both sides, or sees to it that they are copied.
+    /// Copies `length` bytes that lie in one piece on both sides, or sees to it that they are
+    /// copied.
     ///
     /// # Errors
     ///
-    /// Those of [`CopyWay::copy`]. But for [`Unreachable::Later`], that function is to copy the bytes then, and it says why
-    /// it cannot.
+    /// Those of [`CopyWay::copy`]. But for [`Unreachable::Later`], that function is to copy the
+    /// bytes then, and it says why it cannot.
     fn copy_piece(
         &mut self,
         keys: &Keys<H>,
@@ -55,8 +58,8 @@ pub(crate) trait CopyWay<H: Host> {
     ///
     /// # Errors
     ///
-    /// As [`copy`]; and [`Unreachable::Later`]: a job copies the bytes, and the segment is to be judged again when it has
-    /// been carried out.
+    /// As [`copy`]; and [`Unreachable::Later`]: a job copies the bytes, and the segment is to be
+    /// judged again when it has been carried out.
     fn copy(
         &mut self,
         keys: &Keys<H>,
@@ -119,7 +122,8 @@ pub(crate) fn copy<H: Host>(
     copy_rest(keys, source.side(), target.side(), length, copied)
 }
 
-/// Goes on with a copy of more than one fragment, of which `copied` bytes are done. The same function for all kinds of sides.
+/// Goes on with a copy of more than one fragment, of which `copied` bytes are done. The same
+/// function for all kinds of sides.
 #[inline(never)]
 fn copy_rest<H: Host>(
     keys: &Keys<H>,
@@ -140,7 +144,8 @@ fn copy_rest<H: Host>(
     }
 }
 
-/// Copies what lies in one fragment on both sides, `at_most` so many bytes, and returns how many it was.
+/// Copies what lies in one fragment on both sides, `at_most` so many bytes, and returns how many it
+/// was.
 #[inline(always)]
 fn copy_fragment<H: Host>(
     keys: &Keys<H>,
@@ -162,7 +167,8 @@ fn copy_fragment<H: Host>(
     else {
         return Err(Unreachable::Target);
     };
-    // The host does not tell which of the two sides failed; the key check allowed both. It may be that one is absent.
+    // The host does not tell which of the two sides failed; the key check allowed both. It may be
+    // that one is absent.
     let copied = match from {
         Fragment::Private(bytes) => {
             let bytes = bytes.get(..length as usize).ok_or(Unreachable::Source)?;
@@ -200,7 +206,8 @@ fn copy_fragment<H: Host>(
     Ok(length)
 }
 
-/// Whether `length` bytes are in memory, to be written. Where they are not, the host brings them there.
+/// Whether `length` bytes are in memory, to be written. Where they are not, the host brings them
+/// there.
 #[cold]
 pub(crate) fn page_in<H: Host>(
     keys: &Keys<H>,
@@ -224,8 +231,8 @@ pub(crate) fn page_in<H: Host>(
     Presence::Present
 }
 
-/// Copies `length` bytes, once, from where they lie into a packet. `is_absent` becomes `true` if they are not in memory at
-/// present.
+/// Copies `length` bytes, once, from where they lie into a packet. `is_absent` becomes `true` if
+/// they are not in memory at present.
 ///
 /// # Errors
 ///

@@ -61,8 +61,8 @@ impl From<&abi::SendWqe> for Register {
 }
 
 impl<H: Host> Keys<H> {
-    /// Registers a region that opens nothing at present, and takes the pieces of its memory off the allowance, since they
-    /// may be many.
+    /// Registers a region that opens nothing at present, and takes the pieces of its memory off the
+    /// allowance, since they may be many.
     pub(crate) fn register(
         &mut self,
         pd: u32,

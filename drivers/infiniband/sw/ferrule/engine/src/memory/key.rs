@@ -2,9 +2,9 @@
 
 //! Memory regions, their keys, and the one check of every use of a key.
 //!
-//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so that a key which was
-//! deregistered does not open the region that is registered next. Local and remote key of a region are the same number:
-//! they differ by the rights that they open.
+//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so
+//! that a key which was deregistered does not open the region that is registered next. Local and
+//! remote key of a region are the same number: they differ by the rights that they open.
 
 use crate::{
     base::{
@@ -48,7 +48,8 @@ use crate::{
     },
 };
 
-/// Whether a region may give these rights. No memory of an engine persists, so none may be flushed until it does.
+/// Whether a region may give these rights. No memory of an engine persists, so none may be flushed
+/// until it does.
 fn may_be_given(access: Access) -> bool {
     !access.allows(Access::FLUSH_PERSISTENT)
 }
@@ -60,7 +61,8 @@ pub(crate) struct Keys<H: Host> {
     pub(crate) replicas: ReplicaTrees<H>,
     /// A region is paged on demand, or was.
     is_paging: bool,
-    /// The queue pair that asks for absent memory: it has its turn, or a packet or a timer is for it.
+    /// The queue pair that asks for absent memory: it has its turn, or a packet or a timer is for
+    /// it.
     pub(crate) asker: Asker,
     /// The uses of any region by copy jobs.
     pub(crate) uses: Uses,
@@ -118,7 +120,8 @@ impl<H: Host> Keys<H> {
             Some(mr) if mr.key == key && !mr.fast => mr,
             _ => return Err(Error::NotFound),
         };
-        // Jobs begin again with any other answer than that one is in use: the command does not come again.
+        // Jobs begin again with any other answer than that one is in use: the command does not come
+        // again.
         mr.uses.claim()?;
         if mr.mws != 0 {
             return Err(Error::Busy);
@@ -141,8 +144,8 @@ impl<H: Host> Keys<H> {
 
     /// A reference for a copy job to the bytes of the region that a key has opened.
     ///
-    /// There is none by the key of a window, nor of a region for fast registration: requests close these keys, and would
-    /// have to wait for the job.
+    /// There is none by the key of a window, nor of a region for fast registration: requests close
+    /// these keys, and would have to wait for the job.
     pub(crate) fn share(&self, key: u32, write: bool) -> Option<<H::Region as Region>::Shared> {
         let mr = self.opened(key)?;
         if mr.fast || !mr.uses.may_begin() {
@@ -151,7 +154,8 @@ impl<H: Host> Keys<H> {
         mr.init.memory.region.share(write)
     }
 
-    /// The uses by copy jobs of the region that a key opens. While there is one, it stays, and the key opens it.
+    /// The uses by copy jobs of the region that a key opens. While there is one, it stays, and the
+    /// key opens it.
     pub(crate) fn uses_mut(&mut self, key: u32) -> Option<&mut Uses> {
         match self.table.get_mut(key.wrapping_shr(8)) {
             Some(mr) if mr.open == key => Some(&mut mr.uses),
@@ -179,8 +183,8 @@ impl<H: Host> Keys<H> {
         mr.is_named(key).then_some(mr)
     }
 
-    /// The key of the first region of a protection domain from an index on, and where the search goes on; `None` at its end. It
-    /// looks at some indices at a time.
+    /// The key of the first region of a protection domain from an index on, and where the search
+    /// goes on; `None` at its end. It looks at some indices at a time.
     pub(crate) fn next_of(&self, pd: u32, from: u32) -> (Option<u32>, Option<u32>) {
         let end = self.table.end();
         let mut index = from;
@@ -266,8 +270,8 @@ impl<H: Host> Keys<H> {
         }
     }
 
-    /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of a
-    /// region's key needs no function and no memory.
+    /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of
+    /// a region's key needs no function and no memory.
     #[inline(never)]
     fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let (want, generation) = self.mws.translate(&want)?;
@@ -277,7 +281,8 @@ impl<H: Host> Keys<H> {
         self.check_region(&want)
     }
 
-    /// The use `want`, but of all that its key opens: a FLUSH may ask for that. It is to be checked like any other.
+    /// The use `want`, but of all that its key opens: a FLUSH may ask for that. It is to be checked
+    /// like any other.
     pub(crate) fn whole(&self, want: &KeyUse) -> Option<KeyUse> {
         let (addr, length) = match window_index(want.key) {
             Some(_) => {
@@ -296,8 +301,9 @@ impl<H: Host> Keys<H> {
         })
     }
 
-    /// The use of the memory of all entries of a list by the program itself, if it may use them as `need` says. A use of more
-    /// than one entry cannot be had again without a check: it is [`CheckedUse::NONE`].
+    /// The use of the memory of all entries of a list by the program itself, if it may use them as
+    /// `need` says. A use of more than one entry cannot be had again without a check: it is
+    /// [`CheckedUse::NONE`].
     #[inline(always)]
     pub(crate) fn check_list(
         &self,
@@ -351,7 +357,8 @@ impl<H: Host> Keys<H> {
         })
     }
 
-    /// [`Keys::check`] of what has to be a region's key, as that of every local use: a window opens to peers only (C10-70).
+    /// [`Keys::check`] of what has to be a region's key, as that of every local use: a window opens
+    /// to peers only (C10-70).
     #[inline(always)]
     pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let mr = self.opened(want.key).ok_or(KeyError::Stale)?;

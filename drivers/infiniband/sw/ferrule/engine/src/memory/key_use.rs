@@ -24,7 +24,8 @@ pub(crate) struct KeyUse {
     pub(crate) peer_of: Option<QpId>,
 }
 
-/// A use of a region's key that was checked. It holds as long as nobody else has the keys, so at most for a turn.
+/// A use of a region's key that was checked. It holds as long as nobody else has the keys, so at
+/// most for a turn.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedUse {
     /// 0, which is no key, if there is none.

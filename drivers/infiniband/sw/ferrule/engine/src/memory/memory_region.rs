@@ -59,7 +59,8 @@ pub struct MrChange<H: Host> {
 pub struct Mr<H: Host> {
     /// The key by which it is known.
     pub(super) key: u32,
-    /// With the index in the key, this names the region for all time: a key returns after 256 regions of an index.
+    /// With the index in the key, this names the region for all time: a key returns after 256
+    /// regions of an index.
     pub(super) generation: u64,
     /// The key that opens it, or none: small numbers are no keys.
     pub(super) open: u32,
@@ -97,8 +98,8 @@ impl<H: Host> Mr<H> {
         }
     }
 
-    /// The key, once the region has been added. Requests that register a region may change the lower
-    /// 8 bits.
+    /// The key, once the region has been added. Requests that register a region may change the
+    /// lower 8 bits.
     pub fn key(&self) -> u32 {
         self.key
     }
@@ -149,7 +150,8 @@ impl<H: Host> Mr<H> {
         self.mws != 0
     }
 
-    /// The same region for another engine. None of one for fast registration: requests open and close it.
+    /// The same region for another engine. None of one for fast registration: requests open and
+    /// close it.
     pub(crate) fn replica(&self) -> Option<Self> {
         if self.fast {
             return None;

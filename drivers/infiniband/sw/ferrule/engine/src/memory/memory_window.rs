@@ -118,7 +118,8 @@ impl<H: Host> Mws<H> {
     pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
         let index = window_index(key).ok_or(Error::NotFound)?;
         let last = self.table.get(index).ok_or(Error::NotFound)?.key;
-        // Each bind has used up a key, and the next window of the number begins behind the last one.
+        // Each bind has used up a key, and the next window of the number begins behind the last
+        // one.
         self.table.use_up_generations(index, last as u8);
         self.table.remove(index).ok_or(Error::NotFound)
     }
@@ -156,8 +157,9 @@ impl<H: Host> Mws<H> {
         let mw = self.of(want.key).filter(|mw| mw.key == want.key);
         let mw = mw.ok_or(KeyError::Stale)?;
         let bound = mw.bound.as_ref().ok_or(KeyError::Stale)?;
-        // A window opens to peers only (C10-70): to those of its protection domain, and one of type 2 to that of a single
-        // queue pair. A name of a queue pair that is gone may come back in another domain.
+        // A window opens to peers only (C10-70): to those of its protection domain, and one of type
+        // 2 to that of a single queue pair. A name of a queue pair that is gone may come back in
+        // another domain.
         let qp = want.peer_of.ok_or(KeyError::Right)?;
         let admitted = match mw.mw_type {
             MwType::Type1 => true,
@@ -174,8 +176,8 @@ impl<H: Host> Mws<H> {
             Some(end) if end <= bound.length => {
                 let on_region = KeyUse {
                     key: bound.region,
-                    // The bind judged the rights that a window gives; those that the region gives peers
-                    // do not matter.
+                    // The bind judged the rights that a window gives; those that the region gives
+                    // peers do not matter.
                     need: Access::NONE,
                     addr: bound.addr.wrapping_add(offset),
                     ..*want

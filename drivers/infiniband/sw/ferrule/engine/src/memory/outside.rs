@@ -114,7 +114,8 @@ fn planned<S: SharedBytes>(
     Ok(())
 }
 
-/// Adds the copies to a job. `None` if it cannot have all of them: then it has some, which are to be taken back.
+/// Adds the copies to a job. `None` if it cannot have all of them: then it has some, which are to
+/// be taken back.
 fn plan<H: Host>(
     keys: &Keys<H>,
     mut source: impl Fragments<H>,

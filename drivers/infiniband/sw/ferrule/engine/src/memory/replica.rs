@@ -2,11 +2,13 @@
 
 //! Regions of one engine, for queue pairs of another one.
 //!
-//! Threads of a program may have engines of their own, and use the regions of the program in all of them. A region is in one
-//! engine, that of its number. Each other engine that needs it has a *replica*: the same bytes by the same key, with the same
-//! rights, to be looked up without that engine.
+//! Threads of a program may have engines of their own, and use the regions of the program in all of
+//! them. A region is in one engine, that of its number. Each other engine that needs it has a
+//! *replica*: the same bytes by the same key, with the same rights, to be looked up without that
+//! engine.
 //!
-//! The host removes all replicas of a region before the region itself. So a number never has replicas of two regions.
+//! The host removes all replicas of a region before the region itself. So a number never has
+//! replicas of two regions.
 
 use crate::{
     base::{
@@ -34,7 +36,8 @@ pub struct Replicas<H: Host> {
     next: Option<H::Box<Replicas<H>>>,
 }
 
-/// Memory that trees do not need any more, to be dropped without the shard: a leaf, the level above, and the top.
+/// Memory that trees do not need any more, to be dropped without the shard: a leaf, the level
+/// above, and the top.
 pub type Pruned<H> = (
     Option<<H as Host>::Box<Leaf<H>>>,
     Option<<H as Host>::Box<Middle<H>>>,
@@ -56,7 +59,8 @@ where
 }
 
 impl<H: Host> Replicas<H> {
-    /// Allocates a tree with space for the replica of a region, with [`Host::boxed`], so this may sleep. `None` without memory.
+    /// Allocates a tree with space for the replica of a region, with [`Host::boxed`], so this may
+    /// sleep. `None` without memory.
     pub fn for_region(key: u32) -> Option<H::Box<Self>> {
         let (top, middle, _) = Self::position(key)?;
         let mut tree = H::boxed(|| Self {
@@ -100,7 +104,8 @@ impl<H: Host> Replicas<H> {
         Some((mr, (leaf, take_empty(middles), None)))
     }
 
-    /// Takes over a leaf of `other`, or all leaves that have one place in its top. Returns what is not needed any more.
+    /// Takes over a leaf of `other`, or all leaves that have one place in its top. Returns what is
+    /// not needed any more.
     fn take_over_part(&mut self, other: &mut Self) -> Pruned<H> {
         let mut parts = other.top.iter_mut().zip(&mut self.top);
         match parts.find(|(theirs, _)| theirs.is_some()) {
@@ -125,8 +130,9 @@ impl<H: Host> Replicas<H> {
                 let entries = theirs.as_deref_mut().into_iter().flatten();
                 for (theirs, own) in entries.zip(own.iter_mut()) {
                     let replica = theirs.take();
-                    // Of two replicas of a region, look-ups have found that of the first tree. The other one goes here, since
-                    // whoever removes the region would not find it. The region is there, so its memory stays.
+                    // Of two replicas of a region, look-ups have found that of the first tree. The
+                    // other one goes here, since whoever removes the region would not find it. The
+                    // region is there, so its memory stays.
                     if own.is_none() {
                         *own = replica;
                     }
@@ -143,8 +149,8 @@ impl<H: Host> Replicas<H> {
 
 /// The replicas that an engine has.
 ///
-/// There is one tree as a rule, and none without a replica. Where engines have become one, the trees of both are looked up until [`ReplicaTrees::unite`] has
-/// made one of them, step by step.
+/// There is one tree as a rule, and none without a replica. Where engines have become one, the
+/// trees of both are looked up until [`ReplicaTrees::unite`] has made one of them, step by step.
 pub(crate) struct ReplicaTrees<H: Host> {
     first: Option<H::Box<Replicas<H>>>,
 }
@@ -160,7 +166,8 @@ impl<H: Host> ReplicaTrees<H> {
         self.first.is_none()
     }
 
-    /// The replica that a key opens. Not inlined into the look-up of a region, which finds most in the engine of the queue pair.
+    /// The replica that a key opens. Not inlined into the look-up of a region, which finds most in
+    /// the engine of the queue pair.
     #[inline(never)]
     pub(super) fn opened(&self, key: u32) -> Option<&Mr<H>> {
         let mr = self.of_index(key)?;
@@ -190,7 +197,8 @@ impl<H: Host> ReplicaTrees<H> {
         (mr.open == key).then_some(mr)
     }
 
-    /// The first tree with a replica of the region with the index of a key; else the end of the list.
+    /// The first tree with a replica of the region with the index of a key; else the end of the
+    /// list.
     fn tree_of(&mut self, key: u32) -> Option<&mut Option<H::Box<Replicas<H>>>> {
         let mut at = &mut self.first;
         while at.as_ref().is_some_and(|tree| tree.get(key).is_none()) {

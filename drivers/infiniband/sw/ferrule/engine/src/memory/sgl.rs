@@ -21,8 +21,8 @@ use crate::{
 ///
 /// A copy whose sides are of known kinds has no kinds to tell apart, fragment by fragment.
 pub(crate) trait Fragments<H: Host> {
-    /// The next fragment, and how many of `at_most` bytes it has; `None` if the key check forbids it
-    /// or the side is at its end.
+    /// The next fragment, and how many of `at_most` bytes it has; `None` if the key check forbids
+    /// it or the side is at its end.
     fn fragment<'b>(
         &'b mut self,
         keys: &'b Keys<H>,
@@ -167,7 +167,8 @@ impl<'a> Sgl<'a> {
         })
     }
 
-    /// The memory of the next `length` bytes, which `entry` has. `None` if the key check forbids it.
+    /// The memory of the next `length` bytes, which `entry` has. `None` if the key check forbids
+    /// it.
     #[inline(always)]
     fn open<'k, H: Host>(
         &self,

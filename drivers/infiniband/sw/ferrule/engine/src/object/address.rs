@@ -32,9 +32,9 @@ pub struct Ah<H: Host> {
 }
 
 impl<H: Host> Ah<H> {
-    /// Makes an address handle, to be handed to [`Engine::add_ah`](crate::Engine::add_ah), for queue
-    /// pairs of the protection domain `pd`. With a path to remote peers, or to a group, comes the
-    /// route to them.
+    /// Makes an address handle, to be handed to [`Engine::add_ah`](crate::Engine::add_ah), for
+    /// queue pairs of the protection domain `pd`. With a path to remote peers, or to a group, comes
+    /// the route to them.
     pub fn new(pd: u32, path: Path, route: Option<H::Route>) -> Self {
         Self {
             number: 0,

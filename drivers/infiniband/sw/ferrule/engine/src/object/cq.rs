@@ -480,7 +480,8 @@ impl<H: Host> Cqs<H> {
         }
     }
 
-    /// Raises the event of a queue, unless it waits for more completions. The first of them starts the timer.
+    /// Raises the event of a queue, unless it waits for more completions. The first of them starts
+    /// the timer.
     #[cold]
     fn raise_moderated(&mut self, host: &mut H, counters: &Cells, cqn: u32) {
         let Some(cq) = self.table.get_mut(cqn) else {

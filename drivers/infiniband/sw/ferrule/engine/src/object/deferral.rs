@@ -2,20 +2,23 @@
 
 //! Deferred kicks: a program that posts far ahead of its polls kicks once for many requests.
 //!
-//! Where the engine has no processor of its own it sleeps, and a program pays a system call for each request that it
-//! posts. A program that has a backlog, requests that it has posted and not polled, gains nothing by each of these
-//! calls. So the engine tells its context that it need not kick, as if it were awake, and sets `deferred`. The
-//! provider then kicks when a poll finds nothing, or when the program asks for an event: from there on the program
-//! waits for the engine. A program that does neither is served by a timer, [`DEFERRAL_NS`] after the engine has last
+//! Where the engine has no processor of its own it sleeps, and a program pays a system call for
+//! each request that it posts. A program that has a backlog, requests that it has posted and not
+//! polled, gains nothing by each of these calls. So the engine tells its context that it need not
+//! kick, as if it were awake, and sets `deferred`. The provider then kicks when a poll finds
+//! nothing, or when the program asks for an event: from there on the program waits for the engine.
+//! A program that does neither is served by a timer, [`DEFERRAL_NS`] after the engine has last
 //! found its doorbells.
 //!
-//! When the timer fires, the context has to kick again, unless it has rung and its backlog stays. Program and engine
-//! meet as they do when the engine falls asleep ([`UserContexts::try_sleep`]).
+//! When the timer fires, the context has to kick again, unless it has rung and its backlog stays.
+//! Program and engine meet as they do when the engine falls asleep ([`UserContexts::try_sleep`]).
 //!
-//! A program may wait for its peer by looking at memory, and leave its completions alone. It does not kick, so each of its
-//! requests would wait for the timer. After [`MOST_LATE`] of them its kicks are not deferred for [`PAUSE_NS`].
+//! A program may wait for its peer by looking at memory, and leave its completions alone. It does
+//! not kick, so each of its requests would wait for the timer. After [`MOST_LATE`] of them its
+//! kicks are not deferred for [`PAUSE_NS`].
 //!
-//! The backlog is the program's own word. It delays its own requests alone, by [`DEFERRAL_NS`] at most.
+//! The backlog is the program's own word. It delays its own requests alone, by [`DEFERRAL_NS`] at
+//! most.
 
 use crate::{
     base::{
@@ -35,12 +38,13 @@ use crate::{
 
 /// How long kicks are deferred, in nanoseconds, since doorbells were last found.
 ///
-/// Longer than a program takes to post a queue of 128 requests, and about as long as the time slice of a thread. A timer that
-/// is set and fires more often costs an emulated machine as much as it saves.
+/// Longer than a program takes to post a queue of 128 requests, and about as long as the time slice
+/// of a thread. A timer that is set and fires more often costs an emulated machine as much as it
+/// saves.
 const DEFERRAL_NS: u64 = 4_000_000;
 
-/// How many times in a row doorbells of a context wait for the timer, before the engine takes its program for one that does
-/// not poll.
+/// How many times in a row doorbells of a context wait for the timer, before the engine takes its
+/// program for one that does not poll.
 const MOST_LATE: u32 = 2;
 
 /// How long kicks of such a program are not deferred, in nanoseconds.
@@ -53,8 +57,8 @@ impl<H: Host> TimerSlots for ContextTable<H> {
 }
 
 impl<H: Host> UserContexts<H> {
-    /// Defers the kicks of a context, or defers them for longer. The engine sleeps, and has found doorbells of the context,
-    /// whose program has a backlog.
+    /// Defers the kicks of a context, or defers them for longer. The engine sleeps, and has found
+    /// doorbells of the context, whose program has a backlog.
     pub(crate) fn defer(&mut self, id: ContextId, now: u64) {
         let due_at = self.timers.deadline(&mut self.table, id.0);
         let Some(context) = self.table.get_mut(id.0) else {
@@ -93,8 +97,8 @@ impl<H: Host> UserContexts<H> {
         self.timers.next(&mut self.table)
     }
 
-    /// Ends a deferral that is due at `now`; returns whether there was one. The doorbells of a context that has rung are to
-    /// be taken: the context is due.
+    /// Ends a deferral that is due at `now`; returns whether there was one. The doorbells of a
+    /// context that has rung are to be taken: the context is due.
     pub(crate) fn fire_timer(&mut self, now: u64) -> bool {
         let Some(index) = self.timers.pop_due(&mut self.table, now) else {
             return false;

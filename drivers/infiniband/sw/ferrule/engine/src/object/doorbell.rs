@@ -2,16 +2,19 @@
 
 //! The engine's side of the doorbell protocol that the head of `ferrule-abi.h` tells.
 //!
-//! A program counts its rings in a word that names the last doorbell, too, and tells how many rings in a row were of it. If
-//! these are all that the engine has missed, the word tells all, and the engine looks at no bit: the cache lines of the
-//! bits and of their acknowledgements then stay with the program.
+//! A program counts its rings in a word that names the last doorbell, too, and tells how many rings
+//! in a row were of it. If these are all that the engine has missed, the word tells all, and the
+//! engine looks at no bit: the cache lines of the bits and of their acknowledgements then stay with
+//! the program.
 //!
-//! Otherwise it looks for bits. A doorbell is rung while its bit differs from the acknowledgement, on either of two levels.
-//! The engine acknowledges first, fences, and only then reads what lies below: so it sees all that a program stored before
-//! it found its bit rung already, and the program rings anew for later stores. A bit may have been rung long ago, and its
-//! queue pair then has a turn for nothing, once. This is the code that the model in `tests/loom` runs.
+//! Otherwise it looks for bits. A doorbell is rung while its bit differs from the acknowledgement,
+//! on either of two levels. The engine acknowledges first, fences, and only then reads what lies
+//! below: so it sees all that a program stored before it found its bit rung already, and the
+//! program rings anew for later stores. A bit may have been rung long ago, and its queue pair then
+//! has a turn for nothing, once. This is the code that the model in `tests/loom` runs.
 //!
-//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`BitmapScan`].
+//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see
+//! [`BitmapScan`].
 
 use crate::base::{
     abi::DB_TOP_WORDS,
@@ -95,15 +98,17 @@ impl DoorbellScan {
         !self.is_done() || area.rung().count != self.count
     }
 
-    /// Takes the doorbells that are rung, as far as `looks` go, and calls `found` with each. A look at the count
-    /// of the context costs one, too. The doorbell that this look tells is taken at once.
+    /// Takes the doorbells that are rung, as far as `looks` go, and calls `found` with each. A look
+    /// at the count of the context costs one, too. The doorbell that this look tells is taken at
+    /// once.
     ///
-    /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
-    /// pair is no more work than one that rings none.
+    /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings
+    /// doorbells of no queue pair is no more work than one that rings none.
     ///
-    /// When `found` is called with [`Found::Rung`], everything that was stored before the doorbell was rung can be read. A
-    /// doorbell that was acknowledged, and waits for the rest of the scan, can be rung again meanwhile. Words are read
-    /// only if the count has changed. Returns `true` if it had.
+    /// When `found` is called with [`Found::Rung`], everything that was stored before the doorbell
+    /// was rung can be read. A doorbell that was acknowledged, and waits for the rest of the scan,
+    /// can be rung again meanwhile. Words are read only if the count has changed. Returns `true` if
+    /// it had.
     #[inline]
     pub(crate) fn take<D: Doorbells>(
         &mut self,
@@ -115,7 +120,8 @@ impl DoorbellScan {
     ) -> bool {
         let mut scan = self.scan;
         if scan.is_done() {
-            // The count is read before the bits: a doorbell that is rung from here on changes it once more.
+            // The count is read before the bits: a doorbell that is rung from here on changes it
+            // once more.
             let rung = area.rung();
             *looks = looks.saturating_sub(1);
             let missed = rung.count.wrapping_sub(self.count);
@@ -123,8 +129,8 @@ impl DoorbellScan {
                 return false;
             }
             self.count = rung.count;
-            // A program that finds `taken` behind its last ring does not ring again. So a fence comes before the engine
-            // reads the producer index: here, or with each word of bits.
+            // A program that finds `taken` behind its last ring does not ring again. So a fence
+            // comes before the engine reads the producer index: here, or with each word of bits.
             area.set_taken(rung.count);
             if missed <= rung.run.into() {
                 fence();

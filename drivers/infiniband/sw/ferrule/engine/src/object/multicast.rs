@@ -36,8 +36,8 @@ pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 const LISTS_LOG: u32 = 6;
 const LISTS: usize = 1 << LISTS_LOG;
 
-/// The most groups of a list, twice as many as there are if all groups have members. Each datagram to a
-/// group walks a list, and it is programs that choose the addresses.
+/// The most groups of a list, twice as many as there are if all groups have members. Each datagram
+/// to a group walks a list, and it is programs that choose the addresses.
 const LONGEST: usize = 2 * MAX_MCAST_GRP as usize / LISTS;
 
 /// A multicast group.
@@ -91,7 +91,8 @@ pub(crate) struct Groups<H: Host> {
     table: Table<H, Group, (), { tops(MAX_MCAST_GRP) }>,
     /// The first group of each list.
     first: [u32; LISTS],
-    /// The hash's key: it decides in which list a group stands, so that nobody can choose addresses of one list.
+    /// The hash's key: it decides in which list a group stands, so that nobody can choose addresses
+    /// of one list.
     secret: [u64; 4],
 }
 
@@ -124,8 +125,8 @@ impl<H: Host> Groups<H> {
         self.table.grow(chunk)
     }
 
-    /// The list that a group of this address stands in: a sum of products of pairs of words, each with a
-    /// secret number added, of which the upper bits are as good as random.
+    /// The list that a group of this address stands in: a sum of products of pairs of words, each
+    /// with a secret number added, of which the upper bits are as good as random.
     pub(crate) fn list(&self, gid: &Gid) -> usize {
         let [a, b, c, d] = zerocopy::transmute!(*gid);
         let [a, b, c, d]: [u64; 4] =

@@ -10,7 +10,8 @@ use crate::{
     },
 };
 
-/// The operation that each byte of a ring names. A request looks it up, with no jump to a place for each operation.
+/// The operation that each byte of a ring names. A request looks it up, with no jump to a place for
+/// each operation.
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)] // At compile time.
 static BY_BYTE: [Option<WrOpcode>; 256] = {
     let mut table = [None; 256];

@@ -2,7 +2,8 @@
 
 //! Protection domains: a number that keys, queues and address handles have in common.
 //!
-//! A host with several engines finds by it the one that has them. A host with one engine may number its domains as it likes.
+//! A host with several engines finds by it the one that has them. A host with one engine may number
+//! its domains as it likes.
 
 use crate::base::table::{
     tops,

@@ -42,8 +42,8 @@ impl QpUser {
         }
     }
 
-    /// Whether requests may register memory ([`fast`](crate::fast)): a privileged user's alone (IBA volume 1,
-    /// 10.6.3.2).
+    /// Whether requests may register memory ([`fast`](crate::fast)): a privileged user's alone (IBA
+    /// volume 1, 10.6.3.2).
     #[inline(always)]
     pub(crate) fn is_privileged(self) -> bool {
         match self {
@@ -59,13 +59,14 @@ pub struct QpInit<H: Host> {
     pub user: QpUser,
     /// The virtual port that it belongs to.
     pub vport: Vport,
-    /// The protection domain; of a target of XRC, the XRC domain. Keys are judged there by the protection domain of the
-    /// shared receive queue that a request names.
+    /// The protection domain; of a target of XRC, the XRC domain. Keys are judged there by the
+    /// protection domain of the shared receive queue that a request names.
     pub pd: u32,
     /// The transport service.
     pub qp_type: QpType,
-    /// It is the port's queue pair for general services, whose number is [`GSI`](crate::GSI), and of which each virtual
-    /// port has one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
+    /// It is the port's queue pair for general services, whose number is [`GSI`](crate::GSI), and
+    /// of which each virtual port has one at most (IBA volume 1, 3.9.5). Then the service has to be
+    /// UD.
     pub gsi: bool,
     /// The completion queue of the send queue; [`NO_CQ`] of a target of XRC.
     pub send_cq: u32,

@@ -54,8 +54,8 @@ use crate::{
 /// The longest message in bytes (IBA volume 1, C9-8).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// The rights to the peer's memory that a FLUSH with these placement types needs; none if there are none of them, or
-/// others.
+/// The rights to the peer's memory that a FLUSH with these placement types needs; none if there are
+/// none of them, or others.
 pub(crate) fn flush_rights(placement: u8) -> Option<Access> {
     match placement {
         flush_placement::GLOBAL => Some(Access::FLUSH_GLOBAL),
@@ -65,8 +65,8 @@ pub(crate) fn flush_rights(placement: u8) -> Option<Access> {
     }
 }
 
-/// The shared receive queue that a request over XRC is for. The words of an atomic operation are all taken, so its number
-/// is in the place of immediate data.
+/// The shared receive queue that a request over XRC is for. The words of an atomic operation are
+/// all taken, so its number is in the place of immediate data.
 pub(crate) fn remote_srq(head: &abi::SendWqe, opcode: WrOpcode) -> u32 {
     if opcode.is_atomic() {
         return u32::from_le_bytes(head.imm_or_inv);
@@ -90,8 +90,8 @@ pub(crate) fn set_remote_srq(head: &mut abi::SendWqe, opcode: WrOpcode, srq: u32
 /// Both placement types.
 const BOTH: u8 = flush_placement::GLOBAL | flush_placement::PERSISTENT;
 
-/// The bytes of the start of a slot, which every slot has ([`RingLayout`]). They are copied in one go: most requests have
-/// no others.
+/// The bytes of the start of a slot, which every slot has ([`RingLayout`]). They are copied in one
+/// go: most requests have no others.
 const START: usize = 64;
 
 /// The private copy of a slot: its head, and what follows, scatter/gather entries or inline data.
@@ -228,8 +228,8 @@ impl SendRequest {
         self.slot.read_start(queue, offset);
         let head = &self.slot.head;
         self.opcode = opcodes.parse(head.opcode).ok_or(Status::LocalOperation)?;
-        // The words that only some have: values to compare and add, memory to bind or to register, where a datagram
-        // goes, a shared receive queue.
+        // The words that only some have: values to compare and add, memory to bind or to register,
+        // where a datagram goes, a shared receive queue.
         let has_extra = match init.qp_type {
             QpType::Rc | QpType::Uc | QpType::RawPacket => self.opcode.facts().has_words,
             QpType::Ud | QpType::XrcIni | QpType::XrcTgt => self.judge_addressee(init.qp_type)?,
@@ -272,8 +272,8 @@ impl SendRequest {
         }
     }
 
-    /// A request over XRC that goes to the peer names a shared receive queue there, by 24 bits, as a datagram names its
-    /// receiver. Returns whether it has words.
+    /// A request over XRC that goes to the peer names a shared receive queue there, by 24 bits, as
+    /// a datagram names its receiver. Returns whether it has words.
     #[inline(never)]
     fn judge_addressee(&self, qp_type: QpType) -> Result<bool, Status> {
         if qp_type == QpType::Ud {
@@ -351,7 +351,8 @@ pub(crate) enum NoReceive {
 
 /// The private copy of a receive request.
 pub(crate) struct ReceiveRequest {
-    /// The number in its completion: the index after its slot's, or over XRC that of the shared receive queue.
+    /// The number in its completion: the index after its slot's, or over XRC that of the shared
+    /// receive queue.
     pub(crate) queue_index: u32,
     pub(crate) slot: RequestSlot<abi::RecvWqe>,
 }

@@ -48,7 +48,8 @@ use crate::{
 /// The most shared receive queues of an engine.
 pub const MAX_SRQ: u32 = 1 << 16;
 
-/// The part of a shared receive queue's number that is its index. Above it stands how often the index was used.
+/// The part of a shared receive queue's number that is its index. Above it stands how often the
+/// index was used.
 pub(crate) const INDEX_MASK: u32 = MAX_SRQ - 1;
 
 /// The parts that an XRC shared receive queue has beside those of a basic one (annex A14).
@@ -366,8 +367,8 @@ impl<H: Host> Srqs<H> {
         }
     }
 
-    /// Sets the limit, and raises the event at once if there are fewer requests already: a program that
-    /// sets it after they were taken would wait for ever otherwise.
+    /// Sets the limit, and raises the event at once if there are fewer requests already: a program
+    /// that sets it after they were taken would wait for ever otherwise.
     pub(crate) fn set_limit(
         &mut self,
         host: &mut H,
@@ -408,8 +409,8 @@ impl<H: Host> Srqs<H> {
         })
     }
 
-    /// Takes the next request of a queue; returns the protection domain of its memory. Clears the turn's `time` if it loads
-    /// the producer index.
+    /// Takes the next request of a queue; returns the protection domain of its memory. Clears the
+    /// turn's `time` if it loads the producer index.
     #[inline]
     pub(crate) fn take(
         &mut self,

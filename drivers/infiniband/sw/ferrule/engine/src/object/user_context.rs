@@ -62,8 +62,8 @@ pub struct UserContext<H: Host> {
 impl<H: Host> UserContext<H> {
     /// Makes a context, to be handed to [`Engine::add_context`](crate::Engine::add_context).
     ///
-    /// Doorbell area and status area are zeroed. Not inlined, so that the context is made where its caller
-    /// wants it: it has more than a kilobyte.
+    /// Doorbell area and status area are zeroed. Not inlined, so that the context is made where its
+    /// caller wants it: it has more than a kilobyte.
     #[inline(never)]
     pub fn new(doorbells: H::Doorbells) -> Self {
         Self {
@@ -101,8 +101,9 @@ impl<H: Host> UserContext<H> {
 
     /// Tells the program to kick from here on, and says whether something is rung by then.
     ///
-    /// A program rings, fences, and then looks whether it has to kick. The engine tells it to kick, fences,
-    /// and then looks whether it rang. So either the engine sees the doorbell, or the program kicks.
+    /// A program rings, fences, and then looks whether it has to kick. The engine tells it to kick,
+    /// fences, and then looks whether it rang. So either the engine sees the doorbell, or the
+    /// program kicks.
     pub(super) fn ask_for_kicks(&self) -> bool {
         self.doorbells.set_sleeping(true);
         H::fence();
@@ -122,7 +123,8 @@ impl<H: Host> UserContext<H> {
         if comes && *count == 0 {
             doorbell::forget(&self.doorbells, word);
         }
-        // A doorbell that the word `rung` told is still rung by its bit, and a later scan would find it stray.
+        // A doorbell that the word `rung` told is still rung by its bit, and a later scan would
+        // find it stray.
         if !comes {
             doorbell::forget_one(&self.doorbells, index);
         }

@@ -2,14 +2,15 @@
 
 //! All user contexts, and which of their programs have to kick.
 //!
-//! While the engine sleeps, a program that rings a doorbell kicks, too, and the kick tells the engine whose doorbells
-//! to take. While it is awake it looks for itself, but only at the contexts that kicked since: only those are told that
-//! they need not kick. One that does not ring for a while is told to kick again. So the cost of a look grows with the
-//! busy contexts, not with the open ones.
+//! While the engine sleeps, a program that rings a doorbell kicks, too, and the kick tells the
+//! engine whose doorbells to take. While it is awake it looks for itself, but only at the contexts
+//! that kicked since: only those are told that they need not kick. One that does not ring for a
+//! while is told to kick again. So the cost of a look grows with the busy contexts, not with the
+//! open ones.
 //!
-//! Contexts that are looked at stand in a ring, one after the other: those that are awake, and those that
-//! are due, since they have kicked or have doorbells left of the last look. Programs decide how many these are, so a
-//! run looks at some of them, and the next run goes on from there.
+//! Contexts that are looked at stand in a ring, one after the other: those that are awake, and
+//! those that are due, since they have kicked or have doorbells left of the last look. Programs
+//! decide how many these are, so a run looks at some of them, and the next run goes on from there.
 
 use crate::{
     base::{
@@ -46,7 +47,7 @@ use crate::{
 /// memory, and the kick a system call, so it pays for a program that pauses for less.
 const IDLE_LOOKS: u32 = 1024;
 
-/// The cost, in looks, of telling a context to kick: it is told, looked at, and perhaps told otherwise.
+/// The cost of telling a context to kick, in looks: it is told, looked at, and perhaps told again.
 const TELL_LOOKS: u32 = 3;
 
 /// The result of a scan of a context's doorbells.
@@ -76,7 +77,8 @@ pub enum Sleep {
 ///
 /// # Invariants
 ///
-/// - The contexts that are awake or due, and no others, stand in the ring, and `watched` is their number.
+/// - The contexts that are awake or due, and no others, stand in the ring, and `watched` is their
+///   number.
 /// - `due` is the number of those that are due.
 /// - The contexts whose kicks are deferred, and no others, have a timer, and they are awake.
 /// - `awake` is the number of those that are awake without a deferral.
@@ -134,8 +136,8 @@ impl<H: Host> UserContexts<H> {
         self.table.give(all, chunk)
     }
 
-    /// Takes over all contexts of `other`, and tells of each block. Those that need not kick have to from here on, since this
-    /// engine may sleep; if one has rung, it is due.
+    /// Takes over all contexts of `other`, and tells of each block. Those that need not kick have
+    /// to from here on, since this engine may sleep; if one has rung, it is due.
     pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
         while other.sleep(u32::MAX) != Sleep::Asleep {}
         self.table.take_over(&mut other.table, each);
@@ -246,7 +248,7 @@ impl<H: Host> UserContexts<H> {
         self.next = id.0;
     }
 
-    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `found`.
+    /// Takes the doorbells that were rung in a context, as far as `looks` go; `found` gets each.
     #[inline]
     pub(crate) fn scan(&mut self, id: ContextId, looks: u32, found: impl FnMut(Found)) -> Scanned {
         let Some(context) = self.table.get_mut(id.0) else {
@@ -308,8 +310,7 @@ impl<H: Host> UserContexts<H> {
         self.sleeping = false;
     }
 
-    /// Tells a context that it need not kick, if the engine is awake. Its doorbells are to be taken
-    /// after that.
+    /// Tells a context that it need not kick, if the engine is awake; then its doorbells are taken.
     #[inline]
     pub(crate) fn wake_one(&mut self, id: ContextId) {
         if self.sleeping {
@@ -331,13 +332,13 @@ impl<H: Host> UserContexts<H> {
         }
     }
 
-    /// A kick of the context has arrived. Its sender has swapped `sleeping` with 0, so the context has sent no other one
-    /// since.
+    /// A kick of the context has arrived. Its sender has swapped `sleeping` with 0, so the context
+    /// has sent no other one since.
     pub(crate) fn kicked_by_message(&mut self, id: ContextId) {
         self.kicked(id);
         if let Some(context) = self.table.get(id.0).filter(|context| !context.awake) {
-            // The context has to kick from here on. As in `ask_for_kicks`, a program that has still read 0 has rung by now,
-            // and the scan that follows sees its doorbell.
+            // The context has to kick from here on. As in `ask_for_kicks`, a program that has still
+            // read 0 has rung by now, and the scan that follows sees its doorbell.
             context.doorbells.set_sleeping(true);
             H::fence();
         }
@@ -357,8 +358,8 @@ impl<H: Host> UserContexts<H> {
         }
     }
 
-    /// Tells some contexts to kick, unless something is rung by then in one of them: these stay as they
-    /// were, and the engine is awake. None of the contexts may be due.
+    /// Tells some contexts to kick, unless something is rung by then in one of them: these stay as
+    /// they were, and the engine is awake. None of the contexts may be due.
     pub(crate) fn try_sleep(&mut self, looks: u32) -> Sleep {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);
@@ -387,8 +388,8 @@ impl<H: Host> UserContexts<H> {
         }
     }
 
-    /// Tells some contexts to kick, though their doorbells may be rung. Such a context is due, so that the next runs take
-    /// them. Contexts whose kicks are deferred stay awake.
+    /// Tells some contexts to kick, though their doorbells may be rung. Such a context is due, so
+    /// that the next runs take them. Contexts whose kicks are deferred stay awake.
     pub(crate) fn sleep(&mut self, looks: u32) -> Sleep {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);

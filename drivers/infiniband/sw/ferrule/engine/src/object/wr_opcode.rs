@@ -2,8 +2,9 @@
 
 //! The operations of send requests, and the one table of what each of them is.
 //!
-//! [`WrOpcode::facts`] has a row for each. The rest of the engine matches on what the row says, and no match over
-//! operations has an arm for all others: for a new one, the compiler names every place that has to know it.
+//! [`WrOpcode::facts`] has a row for each. The rest of the engine matches on what the row says, and
+//! no match over operations has an arm for all others: for a new one, the compiler names every
+//! place that has to know it.
 
 use crate::{
     base::{
@@ -57,7 +58,8 @@ pub(crate) enum Class {
     Read,
     /// A change of 8 bytes of the peer's memory. Their former value comes back in the response.
     Atomic(Atomic),
-    /// 8 bytes for the peer's memory, which are in the request, and which the memory has all at once.
+    /// 8 bytes for the peer's memory, which are in the request, and which the memory has all at
+    /// once.
     AtomicWrite,
     /// The peer makes the bytes that were written before visible to all, or persistent.
     Flush,
@@ -91,7 +93,8 @@ pub(crate) enum Extra {
     Immediate,
     /// The key that the responder is to invalidate.
     Invalidate,
-    /// Nothing on the way: the key is the requester's, which invalidates it when the message has ended.
+    /// Nothing on the way: the key is the requester's, which invalidates it when the message has
+    /// ended.
     InvalidateOwn,
 }
 
@@ -106,8 +109,8 @@ pub(crate) enum Receive {
 /// A row of the table.
 pub(crate) struct Facts {
     pub(crate) class: Class,
-    /// The transport services that have it, as bits of [`service`] (ibv_post_send(3); IBA volume 1, C10-87 and
-    /// table 46). XRC has all but those of annex A19 (annex A14).
+    /// The transport services that have it, as bits of [`service`] (ibv_post_send(3); IBA volume 1,
+    /// C10-87 and table 46). XRC has all but those of annex A19 (annex A14).
     pub(super) services: u8,
     /// Only queue pairs of privileged users have it.
     pub(super) is_privileged: bool,
@@ -117,11 +120,13 @@ pub(crate) struct Facts {
     pub(crate) extra: Extra,
     /// The `abi::wc_opcode` of its completion.
     pub(crate) completion: u8,
-    /// The opcodes of its packets on RC, by [`Position`]. An operation without packets is never asked for them.
+    /// The opcodes of its packets on RC, by [`Position`]. An operation without packets is never
+    /// asked for them.
     packets: &'static [u8; 4],
 }
 
-/// The bit of a queue pair's transport service. The provider's table names the services by the same words.
+/// The bit of a queue pair's transport service. The provider's table names the services by the same
+/// words.
 pub(super) const fn service(qp_type: QpType) -> u8 {
     match qp_type {
         QpType::Rc => RC,
@@ -163,8 +168,8 @@ impl WrOpcode {
             wr_opcode::ATOMIC_WRITE => WrOpcode::AtomicWrite,
             fast::WR_REGISTER => WrOpcode::Register,
             fast::WR_READ_WITH_INV => WrOpcode::ReadWithInv,
-            // A byte that names nothing. Without an arm above, a new operation is never constructed, and the
-            // compiler says so.
+            // A byte that names nothing. Without an arm above, a new operation is never
+            // constructed, and the compiler says so.
             _ => return None,
         })
     }
@@ -354,8 +359,8 @@ impl WrOpcode {
         }
     }
 
-    /// The response of its own that it is answered by, which takes one of the responder's resources (IBA volume 1,
-    /// 9.4.4; annex A19.4.3). Any acknowledgement answers a request that has none.
+    /// The response of its own that it is answered by, which takes one of the responder's resources
+    /// (IBA volume 1, 9.4.4; annex A19.4.3). Any acknowledgement answers a request that has none.
     #[inline(always)]
     pub(crate) fn response(self) -> Option<Kind> {
         match self.facts().class {

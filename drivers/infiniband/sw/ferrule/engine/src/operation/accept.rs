@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rules of the responder, for memory and packets alike: judges what a peer sends, places it, and says how
-//! the peer is to be answered.
+//! The rules of the responder, for memory and packets alike: judges what a peer sends, places it,
+//! and says how the peer is to be answered.
 
 use crate::{
     base::{
@@ -65,8 +65,8 @@ use crate::{
     },
 };
 
-/// Takes a segment of a message from a peer that this queue pair [answers](QpCore::answers). Bytes that lie in memory on
-/// both sides go the `way` that the requester says.
+/// Takes a segment of a message from a peer that this queue pair [answers](QpCore::answers). Bytes
+/// that lie in memory on both sides go the `way` that the requester says.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
@@ -79,9 +79,9 @@ pub(crate) fn receive<H: Host>(
 ) -> Response {
     if segment.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
-        // Ahead of the expected packet, others were lost: that is reported (C9-112). Behind, it would be a packet that
-        // was seen before; no peer on this engine sends one twice, so the two were given numbers that do not fit, and
-        // there is no response.
+        // Ahead of the expected packet, others were lost: that is reported (C9-112). Behind, it
+        // would be a packet that was seen before; no peer on this engine sends one twice, so the
+        // two were given numbers that do not fit, and there is no response.
         return if psn::is_ahead(segment.psn, rq.psn) {
             Response::SequenceError
         } else {
@@ -199,8 +199,9 @@ fn execute<H: Host>(
     }
 }
 
-/// Goes to the shared receive queue that a request over XRC names, which is one of the XRC domain and the same for all of
-/// a message (annex A14). Returns its protection domain, by which keys are judged.
+/// Goes to the shared receive queue that a request over XRC names, which is one of the XRC domain
+/// and the same for all of a message (annex A14). Returns its protection domain, by which keys are
+/// judged.
 #[inline(never)]
 fn enter_srq<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -215,7 +216,8 @@ fn enter_srq<H: Host>(
         if !segment.is_first {
             return Err(Refusal::InvalidRequest);
         }
-        // A request stays at hand when its sender could not read the message any more. It cannot go back to its queue.
+        // A request stays at hand when its sender could not read the message any more. It cannot go
+        // back to its queue.
         if rq.busy {
             let completed = complete_receive_in_error(cx, core, rq, Status::Flushed);
             rq.finish();
@@ -298,8 +300,8 @@ fn place<H: Host>(
     }
 }
 
-/// The memory that a WRITE names. It is checked for the whole range before a byte is placed, and again with every segment, for
-/// the region may have been deregistered since.
+/// The memory that a WRITE names. It is checked for the whole range before a byte is placed, and
+/// again with every segment, for the region may have been deregistered since.
 #[inline(always)]
 fn named_memory<'k, H: Host>(
     keys: &'k Keys<H>,
@@ -310,8 +312,8 @@ fn named_memory<'k, H: Host>(
     OpenedMemory::opened(keys, &whole, segment.offset)
 }
 
-/// Copies the bytes of a segment that lie in one piece on both sides, as those of most do. The one copy for all kinds of
-/// segments keeps the code of short messages small.
+/// Copies the bytes of a segment that lie in one piece on both sides, as those of most do. The one
+/// copy for all kinds of segments keeps the code of short messages small.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! ATOMIC WRITE at the responder (IBA volume 1, annex A19.4.2): 8 bytes that the memory gets all at once, and after
-//! the earlier writes of the same queue pair.
+//! ATOMIC WRITE at the responder (IBA volume 1, annex A19.4.2): 8 bytes that the memory gets all at
+//! once, and after the earlier writes of the same queue pair.
 
 use crate::{
     base::{

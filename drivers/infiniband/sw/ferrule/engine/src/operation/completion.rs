@@ -62,7 +62,8 @@ pub(crate) struct Completion {
     pub(crate) vlan: u16,
     /// The version of IP of the header that is in front of a datagram's data; 0 without one.
     pub(crate) ip_version: u8,
-    /// The slots of the queue before this index are free. Of a target of XRC, the shared receive queue.
+    /// The slots of the queue before this index are free. Of a target of XRC, the shared receive
+    /// queue.
     pub(crate) queue_index: u32,
     pub(crate) solicited: bool,
 }
@@ -216,8 +217,8 @@ pub(crate) fn complete_receive<H: Host>(
     .write(cx, core, cqn)
 }
 
-/// Writes the completion of the receive request at hand, which did not take a message. There is none if the request is of
-/// an XRC shared receive queue that is gone.
+/// Writes the completion of the receive request at hand, which did not take a message. There is
+/// none if the request is of an XRC shared receive queue that is gone.
 pub(crate) fn complete_receive_in_error<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,

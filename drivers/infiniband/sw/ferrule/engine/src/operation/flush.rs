@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! FLUSH at the responder (IBA volume 1, annex A19.4.1): when the response leaves, all see the bytes that were written to
-//! this side's memory before.
+//! FLUSH at the responder (IBA volume 1, annex A19.4.1): when the response leaves, all see the
+//! bytes that were written to this side's memory before.
 
 use crate::{
     base::{
@@ -26,8 +26,8 @@ use crate::{
 
 /// Judges a flush and carries it out.
 ///
-/// The processor writes to memory, and the caches of processors are coherent: bytes are visible globally as soon as
-/// they are ordered before the response.
+/// The processor writes to memory, and the caches of processors are coherent: bytes are visible
+/// globally as soon as they are ordered before the response.
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,

@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// A request has done what it should: if it is a READ with invalidate, it takes the key of this side back that it names,
-/// before it completes.
+/// A request has done what it should: if it is a READ with invalidate, it takes the key of this
+/// side back that it names, before it completes.
 #[inline(always)]
 pub(crate) fn invalidate_own<H: Host>(
     cx: &mut Cx<'_, H>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A segment of a message on its way to the responder, whether it came through memory or by packet, and the
-//! responses to it.
+//! A segment of a message on its way to the responder, whether it came through memory or by packet,
+//! and the responses to it.
 
 use crate::{
     base::{
@@ -162,7 +162,8 @@ impl<'a, H: Host> RequestSegment<'a, H> {
         }
     }
 
-    /// Counts the segment, which the responder has taken, unless it came by packet: that counts as it came.
+    /// Counts the segment, which the responder has taken, unless it came by packet: that counts as
+    /// it came.
     #[inline(always)]
     pub(crate) fn count_taken(&self, counters: &Cells) {
         if !self.is_packet() {
@@ -177,7 +178,8 @@ impl<'a, H: Host> RequestSegment<'a, H> {
 
     /// The requester's side of the copy: where the bytes of the segment lie, or where they belong.
     ///
-    /// It is told when it is needed: a copy that follows is then compiled for the kinds alone that it may be.
+    /// It is told when it is needed: a copy that follows is then compiled for the kinds alone that
+    /// it may be.
     #[inline(always)]
     pub(crate) fn local(&self) -> Side<'_, H> {
         match self.bytes {
@@ -198,7 +200,8 @@ impl<'a, H: Host> RequestSegment<'a, H> {
         }
     }
 
-    /// Whether the place for the response's data is in memory. Where it is not, the host brings it there.
+    /// Whether the place for the response's data is in memory. Where it is not, the host brings it
+    /// there.
     #[cold]
     pub(crate) fn page_in(&self, keys: &Keys<H>, length: u32) -> Presence {
         match self.bytes {
@@ -223,9 +226,11 @@ pub(crate) enum Response {
     None,
     /// The requester's own memory could not be reached.
     RequesterFault,
-    /// Memory of either side is being brought in: nothing has changed, and the same segment is to be handed over again.
+    /// Memory of either side is being brought in: nothing has changed, and the same segment is to
+    /// be handed over again.
     Absent,
-    /// A job copies the bytes: the same segment is to be handed over again, when it has been carried out.
+    /// A job copies the bytes: the same segment is to be handed over again, when it has been
+    /// carried out.
     Later,
 }
 

@@ -32,7 +32,8 @@ use crate::{
     },
 };
 
-/// Takes a segment of a message from a peer. Bytes that lie in memory on both sides go the `way` that the requester says.
+/// Takes a segment of a message from a peer. Bytes that lie in memory on both sides go the `way`
+/// that the requester says.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`], which the peer
 /// does not get to know.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Takes datagrams: one packet each, to one queue pair or to all of a group, without responses. So are Ethernet frames,
-//! which have no area before their bytes.
+//! Takes datagrams: one packet each, to one queue pair or to all of a group, without responses. So
+//! are Ethernet frames, which have no area before their bytes.
 
 use crate::{
     base::{
@@ -79,7 +79,8 @@ pub(crate) enum Arrival {
     SourceAbsent,
 }
 
-/// Hands a datagram, or a frame, which has no area, to the queue pair of a number, which is not at its turn.
+/// Hands a datagram, or a frame, which has no area, to the queue pair of a number, which is not at
+/// its turn.
 pub(crate) fn arrive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
@@ -207,8 +208,8 @@ fn take<H: Host>(
             rq.abandon();
             return Arrival::SourceAbsent;
         }
-        // A sender has other receivers too, and must not wait for the memory of one, which may never come. It
-        // comes in for the next datagram.
+        // A sender has other receivers too, and must not wait for the memory of one, which may
+        // never come. It comes in for the next datagram.
         Err(Unreachable::TargetAbsent) => {
             copy::page_in(cx.keys, rq.target(0), total);
             rq.abandon();

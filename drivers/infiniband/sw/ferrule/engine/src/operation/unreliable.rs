@@ -66,7 +66,8 @@ pub(crate) fn drop_too_long<H: Host>(
 pub(crate) enum Unfinished {
     /// The request ends with an error.
     Failed(Status),
-    /// The host has no space for a packet, or is bringing memory in: the same segment again after so many nanoseconds.
+    /// The host has no space for a packet, or is bringing memory in: the same segment again after
+    /// so many nanoseconds.
     Later(u64),
 }
 

@@ -7,7 +7,8 @@
 pub struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd one counts as if a zero came behind it, so only the last bytes may be odd.
+    /// Adds bytes; an odd one counts as if a zero came behind it, so only the last bytes may be
+    /// odd.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         let mut pairs = bytes.chunks_exact(2);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The headers of transport, each a type of the layout that it has on the wire (IBA volume 1, 9.2 and 9.3; annexes A14 and A19).
+//! The headers of transport, each a type of the layout that it has on the wire (IBA volume 1, 9.2
+//! and 9.3; annexes A14 and A19).
 
 use zerocopy::byteorder::big_endian::{
     U16,

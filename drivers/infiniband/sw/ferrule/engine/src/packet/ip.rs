@@ -2,8 +2,9 @@
 
 //! The IP headers in front of packets, and the addresses of IP in GIDs (IBA volume 1, annex A17).
 //!
-//! A network stack makes these headers by itself. Hosts that make frames without one build them here, and so does a
-//! datagram between queue pairs of one engine: its receiver gets the header that a packet would have had.
+//! A network stack makes these headers by itself. Hosts that make frames without one build them
+//! here, and so does a datagram between queue pairs of one engine: its receiver gets the header
+//! that a packet would have had.
 
 use super::checksum::Sum;
 
@@ -59,7 +60,8 @@ pub struct IpHeader {
 }
 
 impl IpHeader {
-    /// The header of IPv4. The identification is 0, since a datagram that is not fragmented needs none (RFC 6864).
+    /// The header of IPv4. The identification is 0, since a datagram that is not fragmented needs
+    /// none (RFC 6864).
     pub fn v4(&self, source: [u8; 4], destination: [u8; 4]) -> [u8; IPV4_LEN] {
         let [high, low] = self.payload.wrapping_add(IPV4_LEN as u16).to_be_bytes();
         let [s0, s1, s2, s3] = source;

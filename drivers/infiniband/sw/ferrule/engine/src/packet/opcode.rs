@@ -99,7 +99,8 @@ impl Kind {
         }
     }
 
-    /// The packet is of a request that is answered by a response of its own, and not by any acknowledgement.
+    /// The packet is of a request that is answered by a response of its own, and not by any
+    /// acknowledgement.
     #[inline]
     pub const fn has_response(self) -> bool {
         match self {

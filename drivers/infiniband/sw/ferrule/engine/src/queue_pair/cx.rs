@@ -29,8 +29,8 @@ use crate::{
     queue_pair::qp_core::QpCore, //
 };
 
-/// The context that a queue pair works in, beside the other queue pairs: at its turn, when its timer fires, when a
-/// packet comes.
+/// The context that a queue pair works in, beside the other queue pairs: at its turn, when its
+/// timer fires, when a packet comes.
 pub(crate) struct Cx<'a, H: Host> {
     pub(crate) host: &'a mut H,
     pub(crate) keys: &'a mut Keys<H>,
@@ -38,8 +38,8 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
     pub(crate) paths: &'a mut [PathState],
-    /// The counters of the virtual port or of the set that the queue pair counts in, or those of its peer while the peer
-    /// takes a message.
+    /// The counters of the virtual port or of the set that the queue pair counts in, or those of
+    /// its peer while the peer takes a message.
     pub(crate) counters: &'a Cells,
     /// Those of all virtual ports and sets.
     pub(crate) ports: &'a PortCounters<H>,
@@ -52,9 +52,9 @@ pub(crate) struct Cx<'a, H: Host> {
 }
 
 impl<H: Host> Cx<'_, H> {
-    /// The time, in nanoseconds of [`Host::now`]. It is read when it is first needed: a local message is in its place by
-    /// then. The rest of the turn has that time, unless a producer index is loaded: requests may have been posted since, and
-    /// none completes before it was posted.
+    /// The time, in nanoseconds of [`Host::now`]. It is read when it is first needed: a local
+    /// message is in its place by then. The rest of the turn has that time, unless a producer index
+    /// is loaded: requests may have been posted since, and none completes before it was posted.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.time.get().unwrap_or_else(|| {
@@ -64,15 +64,16 @@ impl<H: Host> Cx<'_, H> {
         })
     }
 
-    /// Loads the producer index that the program stores at an offset of [`abi::QpCtrl`](crate::abi::QpCtrl).
+    /// Loads the producer index that the program stores at an offset of
+    /// [`abi::QpCtrl`](crate::abi::QpCtrl).
     #[inline]
     pub(crate) fn load_producer(&self, core: &QpCore<H>, offset: u32) -> u32 {
         self.time.set(None);
         core.load(offset)
     }
 
-    /// Takes a packet that was made, with so many bytes of payload, off the rest of the budget; all of the rest if another
-    /// thread waits for the processor.
+    /// Takes a packet that was made, with so many bytes of payload, off the rest of the budget; all
+    /// of the rest if another thread waits for the processor.
     pub(crate) fn take_packet(&mut self, payload: u32) {
         self.allowance.take_bytes(payload.max(Budget::PACKET));
         if self.host.need_resched() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of queue pairs, and whose turn it is; their behaviour is in `operation/`, `wire/` and `turn/`.
+//! State of queue pairs, and whose turn it is; their behaviour is in `operation/`, `wire/` and
+//! `turn/`.
 
 pub(crate) mod cx;
 pub(crate) mod qp;

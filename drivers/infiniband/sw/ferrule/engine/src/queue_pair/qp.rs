@@ -48,7 +48,8 @@ pub struct Qp<H: Host> {
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
     pub(crate) wire: H::Box<Wire<H>>,
-    /// The queue pair's copy job, unless somebody carries it out. None where a peer on this engine acknowledges nothing.
+    /// The queue pair's copy job, unless somebody carries it out. None where a peer on this engine
+    /// acknowledges nothing.
     pub(crate) job: JobPlace<H>,
 }
 
@@ -110,7 +111,8 @@ impl<H: Host> Qp<H> {
         H::boxed(|| Self::in_reset(init, wire, job)).ok_or(Error::NoMemory)
     }
 
-    /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants
+    /// it.
     #[inline(never)]
     fn in_reset(init: QpInit<H>, wire: H::Box<Wire<H>>, job: JobPlace<H>) -> Self {
         Self {

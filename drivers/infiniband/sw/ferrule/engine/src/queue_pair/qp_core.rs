@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// State that requester and responder of a queue pair share. Both only read it while a segment is handled; the state
-/// changes by [`QpCore::set_state`].
+/// State that requester and responder of a queue pair share. Both only read it while a segment is
+/// handled; the state changes by [`QpCore::set_state`].
 pub(crate) struct QpCore<H: Host> {
     pub(crate) id: QpId,
     pub(crate) state: State,
@@ -113,8 +113,9 @@ impl<H: Host> QpCore<H> {
         self.init.qp_type.is_reliable() && self.remote_path().is_some()
     }
 
-    /// Whether it answers the queue pair `from`, which reaches it by packet or not. One that is not ready, or is connected to
-    /// another, does not (C9-48 and following). There is one P_Key, so that always matches.
+    /// Whether it answers the queue pair `from`, which reaches it by packet or not. One that is not
+    /// ready, or is connected to another, does not (C9-48 and following). There is one P_Key, so
+    /// that always matches.
     #[inline]
     pub(crate) fn answers(&self, from: u32, is_packet: bool) -> bool {
         let is_ready = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
@@ -128,8 +129,9 @@ impl<H: Host> QpCore<H> {
         self.attr.dest_qpn == from && path.is_some_and(|path| path.is_remote() == is_packet)
     }
 
-    /// The protection domain by which keys of the peer are judged: the queue pair's, or that of the XRC shared receive
-    /// queue that the request names. `None` if there is no such queue in the XRC domain.
+    /// The protection domain by which keys of the peer are judged: the queue pair's, or that of the
+    /// XRC shared receive queue that the request names. `None` if there is no such queue in the XRC
+    /// domain.
     #[inline(always)]
     pub(crate) fn remote_pd(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
         if self.init.qp_type.is_target() {
@@ -139,8 +141,8 @@ impl<H: Host> QpCore<H> {
         }
     }
 
-    /// The completion queue of a receive request, which may be one of that XRC shared receive queue; `None` if that
-    /// queue is gone.
+    /// The completion queue of a receive request, which may be one of that XRC shared receive
+    /// queue; `None` if that queue is gone.
     #[inline(always)]
     pub(crate) fn receive_cq(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
         if self.init.qp_type.is_target() {

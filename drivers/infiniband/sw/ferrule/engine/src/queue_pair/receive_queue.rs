@@ -107,14 +107,15 @@ impl ReceiveQueue {
         self.busy = false;
     }
 
-    /// How many receive requests the peer may count on. None of them completes in the turn that tells the peer.
+    /// How many receive requests the peer may count on. None of them completes in the turn that
+    /// tells the peer.
     pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
         let load = || core.load(PRODUCER);
         self.ring.available(&core.init.rq_ring, load).unwrap_or(0)
     }
 
-    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one stayed at hand when
-    /// a message was dropped, or when its sender could not read it any more.
+    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
+    /// stayed at hand when a message was dropped, or when its sender could not read it any more.
     pub(crate) fn take<H: Host>(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -186,7 +187,8 @@ impl ReceiveQueue {
         self.psn = psn::advance(psn, packets);
     }
 
-    /// A message has come. Tells of the first one in state RTR, before this side was ready to send (IBA volume 1, 11.6.3.3).
+    /// A message has come. Tells of the first one in state RTR, before this side was ready to send
+    /// (IBA volume 1, 11.6.3.3).
     #[inline(always)]
     pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) {
         if !self.established && core.state == State::Rtr {

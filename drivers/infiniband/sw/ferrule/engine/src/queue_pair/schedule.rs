@@ -77,7 +77,8 @@ impl Links for [Link; RUN_QUEUES] {
     }
 }
 
-/// The virtual port that has a run queue of contexts, where each has so many: the first one, where two share it.
+/// The virtual port that has a run queue of contexts, where each has so many: the first one, where
+/// two share it.
 fn vport_of(run_queue: u32, share: NonZero<u32>) -> u32 {
     run_queue.saturating_sub(1) / share
 }
@@ -102,13 +103,14 @@ pub(crate) struct Qps<H: Host> {
     share: NonZero<u32>,
     /// The virtual port whose turn is next, if it wants one.
     next_vport: u32,
-    /// The run queue that has the next turn before that, where there are several virtual ports; or [`NONE`].
+    /// The run queue that has the next turn before that, where there are several virtual ports; or
+    /// [`NONE`].
     preferred: u32,
 }
 
 impl<H: Host> Qps<H> {
-    /// Space for queue pairs of so many virtual ports. The index 0 is reserved for SMI, which nobody has, and the next ones for
-    /// the queue pairs of each port for general services.
+    /// Space for queue pairs of so many virtual ports. The index 0 is reserved for SMI, which
+    /// nobody has, and the next ones for the queue pairs of each port for general services.
     pub(crate) fn new(vports: u8) -> Self {
         let vports = vports.clamp(1, Vport::LIMIT);
         let reserved = GSI.wrapping_add(u32::from(vports));
@@ -181,8 +183,9 @@ impl<H: Host> Qps<H> {
         self.table.grow(chunk)
     }
 
-    /// Gives a block without objects to the table of another engine ([`Table::give`]). The number of a queue pair that was
-    /// destroyed while it waited for a turn stays, with its block, until that turn comes.
+    /// Gives a block without objects to the table of another engine ([`Table::give`]). The number
+    /// of a queue pair that was destroyed while it waited for a turn stays, with its block, until
+    /// that turn comes.
     pub(crate) fn give(
         &mut self,
         all: bool,
@@ -191,7 +194,8 @@ impl<H: Host> Qps<H> {
         self.table.give(all, chunk)
     }
 
-    /// Takes over all queue pairs of `other`, and tells of each block. Those that want turns have them behind its own.
+    /// Takes over all queue pairs of `other`, and tells of each block. Those that want turns have
+    /// them behind its own.
     pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
         self.table.take_over(&mut other.table, each);
         let lists = self.active.iter_mut().zip(&mut other.active);
@@ -260,7 +264,8 @@ impl<H: Host> Qps<H> {
         qp.is_some_and(|qp| qp.core.init.user.context() == Some(context))
     }
 
-    /// A copy job of a queue pair and its peer has been carried out. One in error may have waited for that with its flush.
+    /// A copy job of a queue pair and its peer has been carried out. One in error may have waited
+    /// for that with its flush.
     pub(crate) fn end_copy(&mut self, requester: u32, peer: u32) {
         self.activate(requester);
         if self
@@ -276,16 +281,19 @@ impl<H: Host> Qps<H> {
         !self.run_queues.is_empty()
     }
 
-    /// The run queue of the queue pairs of a context of this virtual port; those of the host's own have one for themselves.
+    /// The run queue of the queue pairs of a context of this virtual port; those of the host's own
+    /// have one for themselves.
     ///
-    /// Run queues have turns by turns, and so have the queue pairs of a run queue: a program with a thousand
-    /// queue pairs gets as much as one with a single one. More contexts than run queues share some of them.
+    /// Run queues have turns by turns, and so have the queue pairs of a run queue: a program with a
+    /// thousand queue pairs gets as much as one with a single one. More contexts than run queues
+    /// share some of them.
     ///
-    /// Of several virtual ports, each has its part of the run queues, and the ports have turns by turns: their programs may
-    /// be those of machines that know nothing of each other. Of more ports than run queues, two share one.
+    /// Of several virtual ports, each has its part of the run queues, and the ports have turns by
+    /// turns: their programs may be those of machines that know nothing of each other. Of more
+    /// ports than run queues, two share one.
     ///
-    /// Each engine of a device begins with the first number of a block. So the number of the block counts, too, or all
-    /// programs would share a run queue where their engines have become one.
+    /// Each engine of a device begins with the first number of a block. So the number of the block
+    /// counts, too, or all programs would share a run queue where their engines have become one.
     #[inline]
     pub(crate) fn run_queue_of(&self, context: ContextId, vport: impl FnOnce() -> Vport) -> u32 {
         let mixed = context.0 ^ context.0 / BLOCK;
@@ -306,7 +314,8 @@ impl<H: Host> Qps<H> {
             .is_some_and(|active| !active.is_empty())
     }
 
-    /// Takes the doorbell of a queue pair that has to belong to `context`, and returns whether it does.
+    /// Takes the doorbell of a queue pair that has to belong to `context`, and returns whether it
+    /// does.
     #[inline]
     pub(crate) fn ring(&mut self, context: ContextId, doorbell: u32) -> bool {
         match self.table.get(doorbell) {
@@ -336,9 +345,9 @@ impl<H: Host> Qps<H> {
         }
     }
 
-    /// Brings the run queue to the front whose turn it is, where there are several virtual ports: the preferred one, or the
-    /// first one of the port that is next. A preferred one leaves the order of the ports as it is: a port may ask for that
-    /// without end.
+    /// Brings the run queue to the front whose turn it is, where there are several virtual ports:
+    /// the preferred one, or the first one of the port that is next. A preferred one leaves the
+    /// order of the ports as it is: a port may ask for that without end.
     fn find_next(&mut self) {
         let preferred = core::mem::replace(&mut self.preferred, NONE);
         let link = self.run_queue_links.link(preferred);
@@ -364,8 +373,8 @@ impl<H: Host> Qps<H> {
         }
     }
 
-    /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while it waits keeps its
-    /// place in the list; then this returns `None`.
+    /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while
+    /// it waits keeps its place in the list; then this returns `None`.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
         if self.vports != 1 {

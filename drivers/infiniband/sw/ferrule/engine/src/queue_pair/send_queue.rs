@@ -53,9 +53,11 @@ pub(crate) enum Wait {
     Host,
     /// The end of a copy job.
     Copy,
-    /// Its turn: that job has been carried out, and the peer judges the segment at hand again, which has so many bytes.
+    /// Its turn: that job has been carried out, and the peer judges the segment at hand again,
+    /// which has so many bytes.
     Copied(u32),
-    /// The end of the requests that were posted before the return from SQE, which are flushed first.
+    /// The end of the requests that were posted before the return from SQE, which are flushed
+    /// first.
     Flush,
 }
 
@@ -143,9 +145,9 @@ impl SendQueue {
 
     /// The local ACK timeout in nanoseconds; `None` waits for ever (C9-141).
     ///
-    /// The first and the second retry in a row double it (RFC 6298, 5.5), so that a peer whose processors are taken
-    /// away for a second is not lost. Four times the timeout is as long as a requester may take to see that it is
-    /// over (9.7.6.1.3).
+    /// The first and the second retry in a row double it (RFC 6298, 5.5), so that a peer whose
+    /// processors are taken away for a second is not lost. Four times the timeout is as long as a
+    /// requester may take to see that it is over (9.7.6.1.3).
     pub(crate) fn ack_timeout(&self, attr: &Attributes) -> Option<u64> {
         let retries = u32::from(attr.retry_cnt.saturating_sub(self.retries));
         let timeout = 4096u64.wrapping_shl(u32::from(attr.timeout));
@@ -232,8 +234,9 @@ impl SendQueue {
         Ok(&self.request)
     }
 
-    /// Returns `true` if one of the next requests will send packets soon, so that its packets can ask for the
-    /// acknowledgement. A request that changes a key waits, and one that registers sends nothing.
+    /// Returns `true` if one of the next requests will send packets soon, so that its packets can
+    /// ask for the acknowledgement. A request that changes a key waits, and one that registers
+    /// sends nothing.
     pub(crate) fn is_followed<H: Host>(&mut self, cx: &Cx<'_, H>, core: &QpCore<H>) -> bool {
         // Kernel users post a few registrations in front of a request.
         const LOOKS: u32 = 4;
@@ -263,7 +266,8 @@ impl SendQueue {
         self.after_copy = after;
     }
 
-    /// The copy job has been carried out. Returns how the request at hand ends, if it does so in error.
+    /// The copy job has been carried out. Returns how the request at hand ends, if it does so in
+    /// error.
     pub(crate) fn end_copy(&mut self) -> Option<Status> {
         self.wait = Wait::Nothing;
         match self.after_copy {
@@ -276,7 +280,8 @@ impl SendQueue {
         }
     }
 
-    /// Goes back to an earlier request. The copies of a job for the one at hand do not count, nor does what it waits for.
+    /// Goes back to an earlier request. The copies of a job for the one at hand do not count, nor
+    /// does what it waits for.
     pub(crate) fn rewind(&mut self, index: u32) {
         if self.wait != Wait::Copy {
             self.wait = Wait::Nothing;
@@ -300,8 +305,8 @@ impl SendQueue {
         }
     }
 
-    /// The queue returns from SQE. All that has been posted until now is behind the request that failed, and never sent (IBA
-    /// volume 1, 10.3.1).
+    /// The queue returns from SQE. All that has been posted until now is behind the request that
+    /// failed, and never sent (IBA volume 1, 10.3.1).
     pub(crate) fn begin_flush<H: Host>(&mut self, core: &QpCore<H>) {
         // A producer index that makes no sense is told when the next request is taken.
         let _ = self
@@ -310,8 +315,8 @@ impl SendQueue {
         self.wait = Wait::Flush;
     }
 
-    /// Takes the next request to be flushed: first the one at hand, then those in the ring. After a return from SQE, these are
-    /// the ones that were known then.
+    /// Takes the next request to be flushed: first the one at hand, then those in the ring. After a
+    /// return from SQE, these are the ones that were known then.
     pub(crate) fn take_for_flush<H: Host>(&mut self, cx: &Cx<'_, H>, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;

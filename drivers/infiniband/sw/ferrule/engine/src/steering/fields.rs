@@ -2,7 +2,8 @@
 
 //! The header fields of a frame that rules compare, in the byte order of the wire.
 //!
-//! Each structure is laid out as the filter of the same name in Linux (`struct ib_flow_eth_filter` and others).
+//! Each structure is laid out as the filter of the same name in Linux (`struct ib_flow_eth_filter`
+//! and others).
 
 use zerocopy_derive::{
     FromBytes,
@@ -12,8 +13,8 @@ use zerocopy_derive::{
     Unaligned, //
 };
 
-/// The bytes of a frame that the fields are in: an Ethernet header, two VLAN tags, the longest header of IPv4, and
-/// ports.
+/// The bytes of a frame that the fields are in: an Ethernet header, two VLAN tags, the longest
+/// header of IPv4, and ports.
 pub const HEADERS: usize = 14 + 2 * 4 + 60 + 4;
 
 /// Of the Ethernet header.
@@ -28,8 +29,8 @@ pub struct Ethernet {
     pub src_mac: [u8; 6],
     /// The type behind the last VLAN tag.
     pub ether_type: [u8; 2],
-    /// The first VLAN tag: priority, drop eligibility and identifier. A rule that compares a bit of it is for frames that
-    /// have one.
+    /// The first VLAN tag: priority, drop eligibility and identifier. A rule that compares a bit of
+    /// it is for frames that have one.
     pub vlan_tag: [u8; 2],
 }
 
@@ -112,8 +113,8 @@ pub struct Fields {
     pub has_vlan: bool,
     /// The header of IP, if there is one.
     pub network: Option<Network>,
-    /// The ports, if the header of TCP or UDP follows that of IP at once: in a fragment but the first none does, nor
-    /// behind extensions of IPv6.
+    /// The ports, if the header of TCP or UDP follows that of IP at once: in a fragment but the
+    /// first none does, nor behind extensions of IPv6.
     pub transport: Option<Transport>,
 }
 
@@ -132,8 +133,8 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl Fields {
-    /// The fields of a frame, of which [`HEADERS`] bytes suffice. `tag` is a VLAN tag that it has beside its bytes, which
-    /// is the first one then. `None` without an Ethernet header.
+    /// The fields of a frame, of which [`HEADERS`] bytes suffice. `tag` is a VLAN tag that it has
+    /// beside its bytes, which is the first one then. `None` without an Ethernet header.
     pub fn parse(frame: &[u8], tag: Option<u16>) -> Option<Self> {
         let mut rest = frame;
         let mut ethernet = Ethernet {

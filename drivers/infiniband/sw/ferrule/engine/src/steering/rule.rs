@@ -104,8 +104,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule without filters, for all frames of its kind. If it `goes_on`, frames that it takes are for rules of lower
-    /// priority, too. If it `drops`, neither its queue pair gets them, nor one of a rule of its priority or a lower one.
+    /// A rule without filters, for all frames of its kind. If it `goes_on`, frames that it takes
+    /// are for rules of lower priority, too. If it `drops`, neither its queue pair gets them, nor
+    /// one of a rule of its priority or a lower one.
     ///
     /// `None` if only normal rules can be so, and it is another one.
     pub fn new(kind: RuleType, priority: u16, goes_on: bool, drops: bool) -> Option<Self> {
@@ -121,7 +122,8 @@ impl Rule {
         })
     }
 
-    /// Adds a filter. Returns whether the rule may have it: it is a normal one, and has none for a header at this place.
+    /// Adds a filter. Returns whether the rule may have it: it is a normal one, and has none for a
+    /// header at this place.
     #[must_use]
     pub fn add(&mut self, filter: Filter) -> bool {
         match self.filters.get_mut(filter.layer()) {
@@ -133,7 +135,8 @@ impl Rule {
         }
     }
 
-    /// The one address that its frames are to, if there is such. Of others nobody knows beforehand where they go.
+    /// The one address that its frames are to, if there is such. Of others nobody knows beforehand
+    /// where they go.
     pub fn destination(&self) -> Option<[u8; 6]> {
         match &self.filters {
             [Some(Filter::Ethernet(filter)), ..] if filter.mask.dst_mac == [0xff; 6] => {

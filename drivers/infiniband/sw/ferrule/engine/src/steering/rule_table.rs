@@ -140,10 +140,10 @@ impl Targets {
 
 /// The queue pairs that get a frame by sorted rules.
 ///
-/// Normal rules are asked by priority. All queue pairs of the first priority that has a rule for the frame get it, each
-/// once, and those of later ones only if all these rules go on. If one of them drops, none gets it, and later ones are
-/// not asked. A frame that no normal rule has ended with is for default rules, by the same order. Sniffers get each
-/// frame.
+/// Normal rules are asked by priority. All queue pairs of the first priority that has a rule for
+/// the frame get it, each once, and those of later ones only if all these rules go on. If one of
+/// them drops, none gets it, and later ones are not asked. A frame that no normal rule has ended
+/// with is for default rules, by the same order. Sniffers get each frame.
 pub fn steer(entries: &[Entry], fields: &Fields, from: Origin) -> Targets {
     let mut targets = Targets::default();
     let mut ended = from == Origin::Leaving;

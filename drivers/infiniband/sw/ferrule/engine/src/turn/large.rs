@@ -2,14 +2,15 @@
 
 //! Segments of many bytes, which a copy job may copy while others own the shard.
 //!
-//! The peer judges the segments of an RDMA WRITE or READ when the job is made, and that counts: the keys stay valid until the
-//! job has been carried out, and all that is left is the completion of the requester. So a job may have several of these
-//! requests. A request that takes a receive request, or that invalidates a key, is judged twice, and the judgement after
-//! the job counts. The first one changes nothing, so the next segment cannot be judged before the job has been carried out:
-//! such a segment is the last one of its job.
+//! The peer judges the segments of an RDMA WRITE or READ when the job is made, and that counts: the
+//! keys stay valid until the job has been carried out, and all that is left is the completion of
+//! the requester. So a job may have several of these requests. A request that takes a receive
+//! request, or that invalidates a key, is judged twice, and the judgement after the job counts. The
+//! first one changes nothing, so the next segment cannot be judged before the job has been carried
+//! out: such a segment is the last one of its job.
 //!
-//! Over an unreliable connection jobs copy RDMA WRITEs alone, without immediate data. A segment that the peer drops is done
-//! without being copied.
+//! Over an unreliable connection jobs copy RDMA WRITEs alone, without immediate data. A segment
+//! that the peer drops is done without being copied.
 
 use crate::{
     base::{
@@ -75,7 +76,8 @@ use crate::{
     },
 };
 
-/// Whether a copy job may copy the next segment of the request at hand: the host can take one along, and it is worth it.
+/// Whether a copy job may copy the next segment of the request at hand: the host can take one
+/// along, and it is worth it.
 #[inline(always)]
 pub(crate) fn is_large<H: Host>(host: &mut H, sq: &SendQueue, size: SegmentSize) -> bool {
     size.length >= MIN_BYTES_BESIDE_OTHERS
@@ -83,7 +85,8 @@ pub(crate) fn is_large<H: Host>(host: &mut H, sq: &SendQueue, size: SegmentSize)
         && host.job_place().is_some()
 }
 
-/// Hands the peer the next segment of the request at hand, and those after it that the same job may have.
+/// Hands the peer the next segment of the request at hand, and those after it that the same job may
+/// have.
 #[inline(never)]
 pub(crate) fn step<H: Host>(
     qps: &mut Qps<H>,
@@ -112,7 +115,8 @@ pub(crate) fn judge_again<H: Host>(
     hand_over(qps, cx, qp, size, Outside::Done, Budget::PACKET);
 }
 
-/// A job has been carried out: the requests complete that it has finished, and the one after them if that has failed.
+/// A job has been carried out: the requests complete that it has finished, and the one after them
+/// if that has failed.
 pub(crate) fn end<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, mut job: Job<H>) {
     let failed = qp.sq.end_copy();
     let mut completed = Ok(());
@@ -151,7 +155,8 @@ fn hand_over<H: Host>(
     let response = match Peer::find(qps, core, rq) {
         Some(mut peer) if peer.core.answers(core.id.number, false) => {
             if sq.request.opcode.facts().class == Class::Send && !peer.rq.busy {
-                // The receive request that the job has filled has gone with a reset: the message takes another one.
+                // The receive request that the job has filled has gone with a reset: the message
+                // takes another one.
                 way = Outside::AtOnce;
             }
             hand(&mut peer, cx, core, sq, size, CheckedUse::NONE, &mut way)
@@ -171,7 +176,8 @@ fn hand_over<H: Host>(
     succeed(qps, cx, qp);
 }
 
-/// [`Peer::hand`], or what an unreliable connection has in its place, compiled once for the ways of large segments.
+/// [`Peer::hand`], or what an unreliable connection has in its place, compiled once for the ways of
+/// large segments.
 #[inline(never)]
 fn hand<H: Host>(
     peer: &mut Peer<'_, H>,
@@ -193,8 +199,8 @@ fn is_unreliable<H: Host>(core: &QpCore<H>) -> bool {
     core.init.qp_type == QpType::Uc
 }
 
-/// Leaves a job in the host's place, if there can be one, or acts on the peer's refusal. Returns `false` where the segment is
-/// to be copied at once.
+/// Leaves a job in the host's place, if there can be one, or acts on the peer's refusal. Returns
+/// `false` where the segment is to be copied at once.
 pub(crate) fn begin<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
@@ -252,7 +258,8 @@ pub(crate) fn begin<H: Host>(
     true
 }
 
-/// Fills a job with the next segments, and says what is to become of the request that is at hand then.
+/// Fills a job with the next segments, and says what is to become of the request that is at hand
+/// then.
 ///
 /// # Errors
 ///

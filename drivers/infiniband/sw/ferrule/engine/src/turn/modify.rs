@@ -59,7 +59,8 @@ struct Transition {
     optional: u32,
 }
 
-/// The rule of a transition of a queue pair for frames, which has a port and no other attribute, as Linux has it.
+/// The rule of a transition of a queue pair for frames, which has a port and no other attribute, as
+/// Linux has it.
 fn frame_rule(from: State, to: State) -> Option<Transition> {
     use State::*;
 
@@ -183,9 +184,9 @@ fn given(modify: &Modify) -> u32 {
 
 /// Whether all values are within the ranges that the specification gives them.
 fn in_range(modify: &Modify) -> bool {
-    // Programs give a queue pair the access flags of their regions. Those that are no right of a peer mean nothing here,
-    // and FLUSH_PERSISTENT grants nothing, since no region has it. The flags of `enum ib_access_flags`: ten, and ten
-    // optional ones such as RELAXED_ORDERING.
+    // Programs give a queue pair the access flags of their regions. Those that are no right of a
+    // peer mean nothing here, and FLUSH_PERSISTENT grants nothing, since no region has it. The
+    // flags of `enum ib_access_flags`: ten, and ten optional ones such as RELAXED_ORDERING.
     const ACCESS: u32 = 0x3ff | 0x3ff << 20;
 
     let below = |value: Option<u8>, limit: u8| value.is_none_or(|value| value <= limit);
@@ -276,7 +277,8 @@ pub(crate) fn modify<H: Host>(
     let was_for = core.attr.path.map(|path| path.dgid);
     let is_drained = is_drained(core, sq, wire);
     apply(&mut core.attr, modify);
-    // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2), and not taken back by a change there.
+    // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2), and not taken back by a change
+    // there.
     if before != State::Sqd && next == State::Sqd {
         core.attr.en_sqd_async_notify = modify.en_sqd_async_notify.unwrap_or(false);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the request at hand goes on after a step: it has ended, well or not, or waits, or goes on with its next segment.
+//! How the request at hand goes on after a step: it has ended, well or not, or waits, or goes on
+//! with its next segment.
 
 use crate::{
     base::{

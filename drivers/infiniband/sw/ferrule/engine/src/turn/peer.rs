@@ -79,8 +79,9 @@ pub(crate) struct Peer<'a, H: Host> {
 }
 
 impl<'a, H: Host> Peer<'a, H> {
-    /// The peer, which may be the queue pair itself. `None` if the queue pair has no path, or one by the wire, or if no queue
-    /// pair of the right type has the number at the path's virtual port.
+    /// The peer, which may be the queue pair itself. `None` if the queue pair has no path, or one
+    /// by the wire, or if no queue pair of the right type has the number at the path's virtual
+    /// port.
     #[inline(always)]
     pub(crate) fn find(
         qps: &'a mut Qps<H>,
@@ -101,8 +102,8 @@ impl<'a, H: Host> Peer<'a, H> {
         (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
     }
 
-    /// Hands it a segment of the request at hand, whose bytes go the `way`, and returns the response. `checked` is the use of
-    /// the segment's memory, if that was checked just now.
+    /// Hands it a segment of the request at hand, whose bytes go the `way`, and returns the
+    /// response. `checked` is the use of the segment's memory, if that was checked just now.
     #[inline(always)]
     pub(crate) fn hand(
         &mut self,
@@ -121,7 +122,8 @@ impl<'a, H: Host> Peer<'a, H> {
         response
     }
 
-    /// As [`Peer::hand`], over an unreliable connection. A segment that was dropped has [`Response::None`].
+    /// As [`Peer::hand`], over an unreliable connection. A segment that was dropped has
+    /// [`Response::None`].
     pub(crate) fn hand_unreliable(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -137,8 +139,8 @@ impl<'a, H: Host> Peer<'a, H> {
         response.unwrap_or(Response::None)
     }
 
-    /// Has `cx` count for the peer from now on: a message counts where it is taken. Returns the counters of the sender, mostly the
-    /// same ones, which the caller puts back.
+    /// Has `cx` count for the peer from now on: a message counts where it is taken. Returns the
+    /// counters of the sender, mostly the same ones, which the caller puts back.
     #[inline(always)]
     fn enter_counters<'c>(&self, cx: &mut Cx<'c, H>, sender: &QpCore<H>) -> &'c Cells {
         let own = cx.counters;

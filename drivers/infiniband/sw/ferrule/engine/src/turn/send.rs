@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A turn of the send queue: takes send requests in order, sends each in segments, and waits for the response.
+//! A turn of the send queue: takes send requests in order, sends each in segments, and waits for
+//! the response.
 //!
-//! No packet is made where the peer of a connection is a queue pair of the same engine. A peer observes the same as on
-//! the wire: sequence numbers, receiver not ready, refusals, silence, and the order of completions.
+//! No packet is made where the peer of a connection is a queue pair of the same engine. A peer
+//! observes the same as on the wire: sequence numbers, receiver not ready, refusals, silence, and
+//! the order of completions.
 
 use crate::{
     base::{
@@ -72,8 +74,8 @@ use crate::{
 
 /// A turn of the send queue, in state RTS or SQD.
 ///
-/// This is one function, without the rare steps: few registers have to be saved while a request goes from the ring to the
-/// peer's memory, and the code of that lies together.
+/// This is one function, without the rare steps: few registers have to be saved while a request
+/// goes from the ring to the peer's memory, and the code of that lies together.
 #[inline(never)]
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
@@ -132,8 +134,8 @@ enum Stop {
     Overrun,
     /// The request at hand changes a key.
     KeyChange,
-    /// No peer on this engine acknowledges the request at hand: the service has no acknowledgements, or the peer is absent
-    /// or not ready.
+    /// No peer on this engine acknowledges the request at hand: the service has no
+    /// acknowledgements, or the peer is absent or not ready.
     NoPeer,
     /// The next segment has many bytes.
     Large(CheckedUse),
@@ -143,7 +145,8 @@ enum Stop {
     Response(Response),
 }
 
-/// Sends the requests of a reliable connection, as long as each is acknowledged. So the peer is looked up once.
+/// Sends the requests of a reliable connection, as long as each is acknowledged. So the peer is
+/// looked up once.
 #[inline(always)]
 fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop {
     let Qp { core, sq, rq, .. } = qp;
@@ -208,8 +211,8 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
     }
 }
 
-/// Sends a segment of a message of an unreliable connection. Nobody answers: a segment that was sent is done, even if
-/// it gets lost (IBA volume 1, 9.8.2.1).
+/// Sends a segment of a message of an unreliable connection. Nobody answers: a segment that was
+/// sent is done, even if it gets lost (IBA volume 1, 9.8.2.1).
 #[inline(never)]
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;

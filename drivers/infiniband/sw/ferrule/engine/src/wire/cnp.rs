@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Congestion notification packets (CNP): a responder's response to requests that were marked on their way.
+//! Congestion notification packets (CNP): a responder's response to requests that were marked on
+//! their way.
 //!
-//! A CNP names the queue pair that sent the requests and says nothing else: the backward mark (BECN) in the base
-//! transport header, sequence number 0, and 16 bytes of zeroes (IBA volume 1, annex A17.9.3). It acknowledges
-//! nothing, nobody answers it, and if it is lost, the next mark brings another one. Data of reads need none: the
-//! requester sees their marks, and asks for less.
+//! A CNP names the queue pair that sent the requests and says nothing else: the backward mark
+//! (BECN) in the base transport header, sequence number 0, and 16 bytes of zeroes (IBA volume 1,
+//! annex A17.9.3). It acknowledges nothing, nobody answers it, and if it is lost, the next mark
+//! brings another one. Data of reads need none: the requester sees their marks, and asks for less.
 
 use crate::{
     base::{

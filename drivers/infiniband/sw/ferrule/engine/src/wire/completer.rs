@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completer on the wire: takes the responses to requests, and ends them in order, with a completion where one is
-//! due.
+//! The completer on the wire: takes the responses to requests, and ends them in order, with a
+//! completion where one is due.
 
 use crate::{
     base::{
@@ -80,8 +80,8 @@ pub(super) fn receive<H: Host>(
     }
     let psn = packet.bth().psn.get();
     let first = qp.wire.requester.snd_una;
-    // A response to a packet before the oldest one has been seen already, and a packet that was never sent has none:
-    // both are dropped (IBA volume 1, 9.7.5.1.2).
+    // A response to a packet before the oldest one has been seen already, and a packet that was
+    // never sent has none: both are dropped (IBA volume 1, 9.7.5.1.2).
     let is_due = psn::within(psn, first, psn::distance(first, qp.wire.requester.snd_nxt));
     if !is_due && psn != psn::before(first) {
         return cx.drop_packet(packet.bth(), DropReason::Duplicate);
@@ -96,7 +96,8 @@ pub(super) fn receive<H: Host>(
     if !is_due {
         return update_credits(cx, &mut qp.wire.requester, packet, syndrome);
     }
-    // All packets before have arrived, whatever the response says of this one (IBA volume 1, 9.7.5.1.1).
+    // All packets before have arrived, whatever the response says of this one (IBA volume 1,
+    // 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, psn) {
         return qp.wire.reorder_response(psn, bytes, cx.now());
     }
@@ -121,8 +122,9 @@ pub(super) fn receive<H: Host>(
         (_, Some(Syndrome::Negative(nak))) => refused(qps, cx, qp, nak),
         (_, None) => (),
     }
-    // A READ that was asked for again in parts may be several messages to the responder. Its credits are
-    // by its own count, so the requester goes on from that when all that was sent has been answered.
+    // A READ that was asked for again in parts may be several messages to the responder. Its
+    // credits are by its own count, so the requester goes on from that when all that was sent has
+    // been answered.
     let requester = &mut qp.wire.requester;
     let is_idle = requester.outstanding(qp.sq.consumer()) == 0;
     if let Some(aeth) = packet.aeth().filter(|_| is_idle) {
@@ -135,8 +137,9 @@ fn lsn(aeth: &Aeth, credits: u8) -> Option<u32> {
     packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits))
 }
 
-/// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of receive
-/// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
+/// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of
+/// receive requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a
+/// duplicate.
 #[cold]
 fn update_credits<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -229,7 +232,8 @@ fn acknowledge_before<H: Host>(
             progress(cx, qp, psn);
             return true;
         }
-        // The record goes first: the search for the next packet to send looks at those that are left.
+        // The record goes first: the search for the next packet to send looks at those that are
+        // left.
         retire(qps, cx, qp);
         progress(cx, qp, end);
     }
@@ -281,8 +285,9 @@ fn take_read<H: Host>(
     // That of a FLUSH or an ATOMIC WRITE is the one of a READ of no bytes (annex A19.4.3).
     let rest = record.response_length().wrapping_sub(record.done);
     let length = rest.min(mtu.bytes());
-    // The response is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
-    // data were asked for in parts or again, a response may begin or end in the middle of them, too.
+    // The response is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8).
+    // Where the data were asked for in parts or again, a response may begin or end in the middle of
+    // them, too.
     let position = packet.info().position;
     let due = Position::of(record.done == 0, length == rest);
     let is_in_order = position == due
@@ -369,8 +374,8 @@ fn data_placed<H: Host>(
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for
-/// (C9-155, C9-157). While that time runs, the packet has not been sent again, so another refusal of it
-/// is a copy of the first and costs no retry.
+/// (C9-155, C9-157). While that time runs, the packet has not been sent again, so another refusal
+/// of it is a copy of the first and costs no retry.
 fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
     if wire.requester.rnr_until.is_some() {
@@ -394,8 +399,8 @@ fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: 
 fn refused<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, nak: Nak) {
     cx.counters.naks_received.count(1);
     let status = match nak {
-        // A requester that goes back already learns nothing by it. rdma_rxe sends it for packets behind the one for
-        // which it was not ready, and means that one.
+        // A requester that goes back already learns nothing by it. rdma_rxe sends it for packets
+        // behind the one for which it was not ready, and means that one.
         Nak::Sequence if qp.wire.requester.is_back(qp.core.attr.path_mtu) => return,
         Nak::Sequence => return retransmit(qps, cx, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,
@@ -427,8 +432,8 @@ fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<()
     )
 }
 
-/// The oldest request has done what it should, and so have those behind it that have registered regions
-/// meanwhile. If it is the one to be sent next, the one after it is.
+/// The oldest request has done what it should, and so have those behind it that have registered
+/// regions meanwhile. If it is the one to be sent next, the one after it is.
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let completed = loop {
         let wire = &mut qp.wire;

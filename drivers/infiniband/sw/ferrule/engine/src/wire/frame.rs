@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ethernet frames of raw packet queue pairs: the bytes of a request are one, from the Ethernet header on.
+//! Ethernet frames of raw packet queue pairs: the bytes of a request are one, from the Ethernet
+//! header on.
 
 use crate::{
     base::{
@@ -80,13 +81,13 @@ impl<'a, H: Host> Outgoing<'a, H> for TxFrame<'a, H> {
     }
 }
 
-/// Sends the request at hand. The source address is the program's business, as with an adapter: the host gives such
-/// queue pairs to programs with the right to send any frame alone.
+/// Sends the request at hand. The source address is the program's business, as with an adapter: the
+/// host gives such queue pairs to programs with the right to send any frame alone.
 ///
 /// # Errors
 ///
-/// [`Unfinished`]: nothing was sent. A frame without an Ethernet header, or longer than the network device sends, ends
-/// with a local length error.
+/// [`Unfinished`]: nothing was sent. A frame without an Ethernet header, or longer than the network
+/// device sends, ends with a local length error.
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unfinished> {
     let Qp { core, sq, .. } = qp;
     let length = sq.request.length;

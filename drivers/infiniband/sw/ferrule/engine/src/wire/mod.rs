@@ -2,26 +2,28 @@
 
 //! The wire: queue pairs whose peer is remote, by packets of RoCEv2.
 //!
-//! Requests are judged, keys checked, bytes placed and completions written by the same code as for local peers; these
-//! files add all that packets need beyond that: cutting messages, sequence numbers, acknowledgements, and
-//! retransmission (IBA volume 1, 9.7).
+//! Requests are judged, keys checked, bytes placed and completions written by the same code as for
+//! local peers; these files add all that packets need beyond that: cutting messages, sequence
+//! numbers, acknowledgements, and retransmission (IBA volume 1, 9.7).
 //!
-//! [`requester`] sends requests and does so again, each [`request_packet`] if it may be sent; [`completer`] takes
-//! the responses to them and ends them, and [`place`] puts their data where they belong. [`responder`] takes
-//! requests of the peer and responds. Where packets were lost, [`reorder`] buffers those behind them until they are
-//! in order, and [`retransmit`] sends only what was lost. [`cnp`] reports marks to the peer. Of the unreliable
-//! services, [`uc`] and [`ud`] are both sides. All state beyond that of a local queue pair is one
-//! [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and allocated with the queue
-//! pair.
+//! [`requester`] sends requests and does so again, each [`request_packet`] if it may be sent;
+//! [`completer`] takes the responses to them and ends them, and [`place`] puts their data where
+//! they belong. [`responder`] takes requests of the peer and responds. Where packets were lost,
+//! [`reorder`] buffers those behind them until they are in order, and [`retransmit`] sends only
+//! what was lost. [`cnp`] reports marks to the peer. Of the unreliable services, [`uc`] and [`ud`]
+//! are both sides. All state beyond that of a local queue pair is one
+//! [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and
+//! allocated with the queue pair.
 //!
 //! # Requests are read again
 //!
-//! A request stays in its slot of the ring until it has ended, and is copied out of it again when its packets have to
-//! be sent again, or when data come back for it. The program may have written the slot meanwhile. So the values that
-//! shape the packets (sequence numbers, opcode, flags, length) are kept in a
-//! [`Record`](crate::queue_pair::remote::requester_state::Record) that no program can reach; each copy is judged as the
-//! first one was, and one that does not fit its record ends the queue pair's work with an error. Other differences
-//! (addresses, keys, data) change the program's own message, as it could by changing the data.
+//! A request stays in its slot of the ring until it has ended, and is copied out of it again when
+//! its packets have to be sent again, or when data come back for it. The program may have written
+//! the slot meanwhile. So the values that shape the packets (sequence numbers, opcode, flags,
+//! length) are kept in a [`Record`](crate::queue_pair::remote::requester_state::Record) that no
+//! program can reach; each copy is judged as the first one was, and one that does not fit its
+//! record ends the queue pair's work with an error. Other differences (addresses, keys, data)
+//! change the program's own message, as it could by changing the data.
 
 mod assemble;
 mod cnp;
@@ -79,8 +81,9 @@ use crate::{
     },
 };
 
-/// A turn of a queue pair whose peer is remote: first responses, then requests. A peer that reads without end would leave
-/// no turn to the requests, so they are first after a turn that has not sent all responses.
+/// A turn of a queue pair whose peer is remote: first responses, then requests. A peer that reads
+/// without end would leave no turn to the requests, so they are first after a turn that has not
+/// sent all responses.
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let is_requester_first = qp.wire.is_requester_first && qp.wire.tx_blocked_until.is_none();
     let requests = is_requester_first.then(|| run_requester(qps, cx, qp));
@@ -108,8 +111,8 @@ fn run_requester<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) 
     }
 }
 
-/// Arms the timer for the earliest deadline. The timer stays as it is when a deadline moves to a later time, since a
-/// timer that fires too early does no harm.
+/// Arms the timer for the earliest deadline. The timer stays as it is when a deadline moves to a
+/// later time, since a timer that fires too early does no harm.
 fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     if qp.core.state == State::Err {
         return;
@@ -154,8 +157,8 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     qps.activate(qp.core.index());
 }
 
-/// Whether a reliable queue pair of this type may get such a packet. One side of XRC sends the requests, and the other
-/// side the responses (annex A14).
+/// Whether a reliable queue pair of this type may get such a packet. One side of XRC sends the
+/// requests, and the other side the responses (annex A14).
 #[inline]
 fn may_get(qp_type: QpType, kind: Kind) -> bool {
     match qp_type {

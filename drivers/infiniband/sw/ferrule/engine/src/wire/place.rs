@@ -36,7 +36,8 @@ impl From<Status> for Unplaced {
     }
 }
 
-/// A response waits for memory that is being brought in, and so do those behind it, of which none is lost.
+/// A response waits for memory that is being brought in, and so do those behind it, of which none
+/// is lost.
 #[cold]
 pub(super) fn await_memory<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -46,7 +47,8 @@ pub(super) fn await_memory<H: Host>(
 ) {
     let wire = &mut qp.wire;
     wire.completer.gap.reported = true;
-    // It has come, so there is nothing to probe for, and the time until it is taken is no round trip.
+    // It has come, so there is nothing to probe for, and the time until it is taken is no round
+    // trip.
     wire.requester.tlp.cancel();
     wire.reorder_response(packet.bth().psn.get(), bytes, cx.now());
     wire.await_memory(cx.now());

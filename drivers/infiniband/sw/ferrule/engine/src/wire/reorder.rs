@@ -2,11 +2,12 @@
 
 //! The reorder buffers: out-of-order packets, one buffer for requests and one for responses.
 //!
-//! To a responder, an out-of-order packet is nothing but a sign of a loss (C9-113), and go-back-N sends it again.
-//! Here it is buffered until the missing packet has come, and is then taken as if the network had put all in order.
-//! A peer sees nothing new. It is told of the loss at once. If it sends the missing packet alone and asks for an
-//! acknowledgement, one acknowledgement names all that has come ([`last_coalescable`] says how much). If it goes back
-//! and sends all again, the rest are duplicates.
+//! To a responder, an out-of-order packet is nothing but a sign of a loss (C9-113), and go-back-N
+//! sends it again. Here it is buffered until the missing packet has come, and is then taken as if
+//! the network had put all in order. A peer sees nothing new. It is told of the loss at once. If it
+//! sends the missing packet alone and asks for an acknowledgement, one acknowledgement names all
+//! that has come ([`last_coalescable`] says how much). If it goes back and sends all again, the
+//! rest are duplicates.
 //!
 //! At most two windows of packets are released at once, and each cost next to nothing when it came.
 //!
@@ -38,8 +39,9 @@ use crate::{
     },
 };
 
-/// Packet `before`, which the responder expected, has come. Its copy in the buffer is dropped, the responder takes the
-/// packets behind it, and a peer that asks gets an acknowledgement. `asks`: packet `before` does.
+/// Packet `before`, which the responder expected, has come. Its copy in the buffer is dropped, the
+/// responder takes the packets behind it, and a peer that asks gets an acknowledgement. `asks`:
+/// packet `before` does.
 #[cold]
 pub(super) fn release_requests<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -53,7 +55,8 @@ pub(super) fn release_requests<H: Host>(
     qp.wire.restart_reorder_timer(cx.now());
 }
 
-/// Acknowledges the buffered requests from `before` on that have been taken, if the peer `asks` or one of them did.
+/// Acknowledges the buffered requests from `before` on that have been taken, if the peer `asks` or
+/// one of them did.
 fn acknowledge_taken<H: Host>(wire: &mut Wire<H>, before: u32, asks: bool) {
     let responder = &mut wire.responder;
     let from = match responder.pending_ack {
@@ -78,8 +81,8 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         let expected = qp.rq.psn;
         match first_buffered(&mut qp.wire.responder.reorder, expected) {
             Some(psn) if psn == expected => (),
-            // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
-            // report it before a packet behind it comes.
+            // Another packet is missing, perhaps. A peer that goes back sends that next, so the
+            // responder does not report it before a packet behind it comes.
             _ => return,
         }
         let Some(bytes) = qp.wire.responder.reorder.remove(expected) else {
@@ -96,16 +99,16 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// The oldest packet that had not been acknowledged has been now. The completer takes the buffered responses to the
-/// packets behind it.
+/// The oldest packet that had not been acknowledged has been now. The completer takes the buffered
+/// responses to the packets behind it.
 #[cold]
 pub(super) fn release_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     take_responses(qps, cx, qp);
     qp.wire.restart_reorder_timer(cx.now());
 }
 
-/// Takes the packets that are in order, and waited for memory that was being brought in. If it still is, they wait on, but
-/// no longer than for a missing packet: memory may never come.
+/// Takes the packets that are in order, and waited for memory that was being brought in. If it
+/// still is, they wait on, but no longer than for a missing packet: memory may never come.
 #[cold]
 pub(super) fn retry_in_order<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let (request, response) = (qp.rq.psn, qp.wire.requester.snd_una);
@@ -114,7 +117,8 @@ pub(super) fn retry_in_order<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: 
     take_responses(qps, cx, qp);
     let is_taken = qp.rq.psn != request;
     if is_taken {
-        // The next page may take as long. So the peer is told how far this side has come, whether it asks or not.
+        // The next page may take as long. So the peer is told how far this side has come, whether
+        // it asks or not.
         acknowledge_taken(&mut qp.wire, request, true);
     }
     if is_taken || qp.wire.requester.snd_una != response {
@@ -135,7 +139,8 @@ fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         let Ok(packet) = parse::<H>(&bytes) else {
             return;
         };
-        // If data before it are missing, the completer asks for them and buffers the packet once more.
+        // If data before it are missing, the completer asks for them and buffers the packet once
+        // more.
         completer::receive(qps, cx, qp, &packet, &bytes);
         if qp.wire.requester.snd_una == before {
             return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The packets of requests: whether the next one may be sent, its headers and its payload, and the notes about it (IBA
-//! volume 1, 9.2, 9.3 and 9.7).
+//! The packets of requests: whether the next one may be sent, its headers and its payload, and the
+//! notes about it (IBA volume 1, 9.2, 9.3 and 9.7).
 
 use crate::{
     base::{
@@ -66,13 +66,15 @@ use crate::{
 
 /// The result of a step of the requester.
 pub(super) enum Step {
-    /// A packet was sent, or the request was passed over, executed, or has failed: the next step may follow.
+    /// A packet was sent, or the request was passed over, executed, or has failed: the next step
+    /// may follow.
     Done,
     /// The requester has to wait.
     Wait,
 }
 
-/// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
+/// How far ahead of the oldest packet that has not been acknowledged the next one may be at
+/// present.
 fn send_window<H: Host>(wire: &Wire<H>) -> u32 {
     if wire.requester.tlp.holds_back() {
         return 1;
@@ -132,8 +134,8 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record, send_window: u32) -> bool {
     if wire.requester.is_part_sent {
         return false;
     }
-    // The window must have space for all the data of a read, too. One that is larger is asked for in
-    // parts, when all before it has ended.
+    // The window must have space for all the data of a read, too. One that is larger is asked for
+    // in parts, when all before it has ended.
     if record.has_response()
         && index != wire.requester.oldest
         && (record.packets > wire.requester.congestion.window()
@@ -189,8 +191,8 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         )
     };
     let psn = wire.requester.next_psn(record, mtu);
-    // No more of a read is asked for at once than the window has space for: the responder knows none,
-    // and would flood whatever is between. It goes on where the response ended or broke off.
+    // No more of a read is asked for at once than the window has space for: the responder knows
+    // none, and would flood whatever is between. It goes on where the response ended or broke off.
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
         let part = if is_selective {
@@ -210,11 +212,14 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     let mut base = bth(core, opcode.packet(position), psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     // The packet asks for an acknowledgement if
-    // - no other packet follows soon, since nothing is posted, or the next request waits or sends nothing;
-    // - it fills the window, and no packet in flight asks; else each packet behind a full window would ask;
+    // - no other packet follows soon, since nothing is posted, or the next request waits or sends
+    //   nothing;
+    // - it fills the window, and no packet in flight asks; else each packet behind a full window
+    //   would ask;
     // - it goes beyond the credits, or takes the last one: the acknowledgement brings more;
     // - it is a selective retransmission, whose acknowledgement tells of further losses;
-    // - the acknowledgement interval, or a quarter of the requests in flight, has gone without a packet that asks.
+    // - the acknowledgement interval, or a quarter of the requests in flight, has gone without a
+    //   packet that asks.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(cx, core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
@@ -309,8 +314,9 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     Step::Done
 }
 
-/// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's
-/// memory: by the bytes of the message. Over XRC there is the shared receive queue that it is for.
+/// The headers of a packet of a request. Of a read or a write, the range is what is named of the
+/// peer's memory: by the bytes of the message. Over XRC there is the shared receive queue that it
+/// is for.
 pub(super) fn headers(
     head: &abi::SendWqe,
     opcode: WrOpcode,
@@ -338,8 +344,9 @@ pub(super) fn headers(
     };
     let facts = opcode.facts();
     match facts.class {
-        // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a read
-        // (qp_resp_from_reth) and, if the response was lost, does not know it again by any other.
+        // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a
+        // read (qp_resp_from_reth) and, if the response was lost, does not know it again by any
+        // other.
         Class::Read if length == 0 => headers.push(&reth(0)),
         Class::Read => headers.push(&reth(head.rkey.get())),
         Class::Write if position.begins() => headers.push(&reth(head.rkey.get())),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requester on the wire: takes requests in order, carries the local ones out, and has the packets of the others
-//! sent, until there is nothing to be sent or that has to wait.
+//! The requester on the wire: takes requests in order, carries the local ones out, and has the
+//! packets of the others sent, until there is nothing to be sent or that has to wait.
 //!
-//! If the requester has to wait and no packet in flight asks for an acknowledgement, it sends the last packet again
-//! with AckReq set: when it first sent that packet it could not know that it would wait.
+//! If the requester has to wait and no packet in flight asks for an acknowledgement, it sends the
+//! last packet again with AckReq set: when it first sent that packet it could not know that it
+//! would wait.
 
 use crate::{
     base::{
@@ -146,7 +147,8 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     sq.finish();
 }
 
-/// Goes one step on with the request at hand: mostly sends its next packet, if that may be sent now.
+/// Goes one step on with the request at hand: mostly sends its next packet, if that may be sent
+/// now.
 fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     let index = qp.wire.requester.sending;
     let Some(&record) = qp.wire.requester.record(index) else {
@@ -161,7 +163,8 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
         }
         return Step::Wait;
     }
-    // A registration that has been carried out is passed over when requests before it are sent again.
+    // A registration that has been carried out is passed over when requests before it are sent
+    // again.
     if record.is_registered() {
         qp.wire.requester.advance();
         return Step::Done;
@@ -184,8 +187,9 @@ fn execute_local<H: Host>(
 ) -> Step {
     let index = qp.wire.requester.sending;
     let is_oldest = index == qp.wire.requester.oldest;
-    // Requests before may still need the key that another one changes. A region opens nothing before it
-    // is registered, so nobody needs its key, and the requests behind need not wait for a round trip.
+    // Requests before may still need the key that another one changes. A region opens nothing
+    // before it is registered, so nobody needs its key, and the requests behind need not wait for a
+    // round trip.
     let is_fenced = record.flags & abi::wr_flags::FENCE != 0;
     let may_be_early = qp.sq.request.opcode.may_be_early() && !is_fenced;
     if !is_oldest && !may_be_early {
@@ -207,8 +211,8 @@ fn execute_local<H: Host>(
     Step::Done
 }
 
-/// Copies a request out of the ring again, and compares it with what is known of it. Returns whether it is the same; if
-/// not, the request has failed, and its record says so.
+/// Copies a request out of the ring again, and compares it with what is known of it. Returns
+/// whether it is the same; if not, the request has failed, and its record says so.
 fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record) -> bool {
     let Qp { core, sq, wire, .. } = qp;
     match sq.reload(cx, core, index) {
@@ -233,8 +237,9 @@ fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record
     }
 }
 
-/// The requester has to wait. If no packet in flight asks for an acknowledgement or has a response with data, the
-/// last packet is sent again to ask, or else nothing would ever arrive. Returns `true` if it is.
+/// The requester has to wait. If no packet in flight asks for an acknowledgement or has a response
+/// with data, the last packet is sent again to ask, or else nothing would ever arrive. Returns
+/// `true` if it is.
 fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: Mtu) -> bool {
     let next = match requester.record(requester.sending) {
         _ if requester.sending == consumer => requester.snd_nxt,

@@ -126,9 +126,10 @@ pub(super) fn receive<H: Host>(
         }
         Response::RnrNak(code) => {
             responder.gap.reported = true;
-            // The peer waits before it sends the packet again, by a clock that may be a little faster. A copy that
-            // comes sooner was on its way when the NAK came, and a NAK of it would cost the peer another retry. One
-            // copy alone is passed over: the peer may not have got the NAK.
+            // The peer waits before it sends the packet again, by a clock that may be a little
+            // faster. A copy that comes sooner was on its way when the NAK came, and a NAK of it
+            // would cost the peer another retry. One copy alone is passed over: the peer may not
+            // have got the NAK.
             let is_copy = responder
                 .rnr_nak
                 .take()
@@ -151,9 +152,8 @@ pub(super) fn receive<H: Host>(
             responder.pending_ack = Some((psn, Syndrome::Negative(nak)));
             responder.error_after_nak = true;
         }
-        // The packet waits, and so do those behind it, of which none is lost. By the time it is taken, a peer that goes
-        // back has sent them again.
-        // No job copies what comes by packet.
+        // The packet waits, and so do those behind it, of which none is lost. By the time it is
+        // taken, a peer that goes back has sent them again. No job copies what comes by packet.
         Response::Absent | Response::Later => {
             responder.gap.reported = true;
             responder.nak = None;
@@ -231,9 +231,9 @@ fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Response {
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
 ///
-/// If the packet asks, the responder acknowledges the newest packet that an acknowledgement may name
-/// ([`ResponderState::last_coalescable`]), which covers this one, too (C9-105). Else it acknowledges the packet's own
-/// number.
+/// If the packet asks, the responder acknowledges the newest packet that an acknowledgement may
+/// name ([`ResponderState::last_coalescable`]), which covers this one, too (C9-105). Else it
+/// acknowledges the packet's own number.
 fn duplicate<H: Host>(
     cx: &mut Cx<'_, H>,
     responder: &mut ResponderState<H>,
@@ -351,8 +351,9 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 return Next::Idle;
             }
             Err(Unsent::Fault) if qp.wire.responder.has_responded(place) => {
-                // A duplicate of a READ that was answered in full, and the memory is gone: the requester
-                // may have had the data and let the region be deregistered. That is no error.
+                // A duplicate of a READ that was answered in full, and the memory is gone: the
+                // requester may have had the data and let the region be deregistered. That is no
+                // error.
                 cx.counters.dropped.count(1);
                 if let Some(resource) = qp.wire.responder.resources.get_mut(place) {
                     resource.stop();

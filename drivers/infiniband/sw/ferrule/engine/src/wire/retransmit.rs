@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The packets that the requester sends again, and when: all from the oldest one on (go-back-N), or that one alone.
+//! The packets that the requester sends again, and when: all from the oldest one on (go-back-N), or
+//! that one alone.
 //!
-//! Selective retransmission sends the lost packet again, and not those behind it.
-//! A peer that says that a packet is missing (NAK with a sequence error) drops those behind it, if it goes by the
-//! specification's letter, and all has to be sent again from there (C9-139). A peer that is ferrule itself
-//! [buffers them](super::reorder), and then only the one packet has to be sent. Nothing in a packet tells which it
-//! is, so the requester finds out: it sends the one packet, resumes where it was, and sees by the next
-//! acknowledgement how far the peer has come. If the peer misses the very next packet, too, it has no reorder
-//! buffer, or that packet was lost as well; after a few such cases all is sent again. A peer with a reorder buffer
-//! acknowledges more than has been sent again, and is known by that.
+//! Selective retransmission sends the lost packet again, and not those behind it. A peer that says
+//! that a packet is missing (NAK with a sequence error) drops those behind it, if it goes by the
+//! specification's letter, and all has to be sent again from there (C9-139). A peer that is ferrule
+//! itself [buffers them](super::reorder), and then only the one packet has to be sent. Nothing in a
+//! packet tells which it is, so the requester finds out: it sends the one packet, resumes where it
+//! was, and sees by the next acknowledgement how far the peer has come. If the peer misses the very
+//! next packet, too, it has no reorder buffer, or that packet was lost as well; after a few such
+//! cases all is sent again. A peer with a reorder buffer acknowledges more than has been sent
+//! again, and is known by that.
 //!
-//! Until the retransmitted packet has been acknowledged, the peer buffers those behind it. They would fill the
-//! window, and the wire would be idle for a round trip. So of a peer that was seen to have a reorder buffer, the
-//! packets that had been sent are taken to have come, and as many more may go.
+//! Until the retransmitted packet has been acknowledged, the peer buffers those behind it. They
+//! would fill the window, and the wire would be idle for a round trip. So of a peer that was seen
+//! to have a reorder buffer, the packets that had been sent are taken to have come, and as many
+//! more may go.
 //!
-//! A read whose data do not come is asked for again in the part that is missing. Any peer answers that
-//! (9.7.5.1.4), since the reorder buffer for responses is the requester's own.
+//! A read whose data do not come is asked for again in the part that is missing. Any peer answers
+//! that (9.7.5.1.4), since the reorder buffer for responses is the requester's own.
 
 use crate::{
     base::{
@@ -55,8 +58,8 @@ impl<H: Host> Wire<H> {
         self.seek_oldest(consumer, mtu);
     }
 
-    /// The oldest packet is sent again, alone if that may be enough: the peer misses it, or the data of
-    /// reads that should have come before packet `hole_end` are missing.
+    /// The oldest packet is sent again, alone if that may be enough: the peer misses it, or the
+    /// data of reads that should have come before packet `hole_end` are missing.
     pub(super) fn retransmit(&mut self, core: &QpCore<H>, consumer: u32, hole_end: Option<u32>) {
         let mtu = core.attr.path_mtu;
         // Of reads, it is this side that has the reorder buffer.
@@ -84,7 +87,8 @@ impl<H: Host> Wire<H> {
             .is_some_and(Record::has_response)
     }
 
-    /// The oldest packet is sent again as a probe, to see whether it arrived. Returns whether it is sent alone.
+    /// The oldest packet is sent again as a probe, to see whether it arrived. Returns whether it is
+    /// sent alone.
     pub(super) fn probe(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let hole_end = if self.awaits_data() {
             first_buffered(&mut self.completer.reorder, self.requester.snd_una)
@@ -96,8 +100,8 @@ impl<H: Host> Wire<H> {
         self.requester.retransmit.is_active()
     }
 
-    /// The oldest packet is sent next. If that `is_selective`, the requester then resumes where it was. The packet
-    /// `is_lost`, or else only late for all that is known.
+    /// The oldest packet is sent next. If that `is_selective`, the requester then resumes where it
+    /// was. The packet `is_lost`, or else only late for all that is known.
     fn begin_retransmit(
         &mut self,
         consumer: u32,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that have come: judged by their headers and their invariant CRC before anybody takes them.
+//! Packets that have come: judged by their headers and their invariant CRC before anybody takes
+//! them.
 
 use crate::{
     base::{
@@ -79,7 +80,8 @@ impl<'a, H: Host> RxPacket<'a, H> {
             return Err(DropReason::Icrc);
         }
         let (from, to, is_marked) = self.addresses().ok_or(DropReason::Short)?;
-        // The only P_Key is the default one; bit 15 (full or limited member) is not compared (10.9.3).
+        // The only P_Key is the default one; bit 15 (full or limited member) is not compared
+        // (10.9.3).
         if packet.bth().pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
             return Err(DropReason::Pkey);
         }

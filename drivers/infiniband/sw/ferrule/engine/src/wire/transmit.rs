@@ -146,7 +146,8 @@ pub(super) fn transmit<H: Host>(
     packet.send(core.id, cx.host, cx.counters, route.as_mut())
 }
 
-/// The base transport header of a packet to the peer, without payload, by the opcode that it has on RC.
+/// The base transport header of a packet to the peer, without payload, by the opcode that it has on
+/// RC.
 pub(super) fn bth<H: Host>(core: &QpCore<H>, opcode: u8, psn: u32) -> Bth {
     let service = core
         .init

@@ -21,7 +21,8 @@ fn a_job_has_several_requests() {
         Wr::write(wr_id, &[p.mine.sge(at.into(), length)], remote)
     };
     p.b.qp.post_recv(9, &[p.theirs.sge(0, LONG)]);
-    // Each kind that may follow, in order. The SEND has a job of its own, and what is behind it waits.
+    // Each kind that may follow, in order. The SEND has a job of its own, and what is behind it
+    // waits.
     p.a.qp.post_send(&write(1, 0, LEAST));
     p.a.qp.post_send(&write(2, LEAST, 1));
     p.a.qp.post_send(&write(3, 0, 0));
@@ -244,7 +245,8 @@ fn completions_that_have_no_space_break_the_queue_pair() {
     w.engine.remove_qp(qp.id.number).unwrap();
 }
 
-/// Beside others who wait for the shard, jobs that may have several requests copy shorter segments, too.
+/// Beside others who wait for the shard, jobs that may have several requests copy shorter segments,
+/// too.
 #[test]
 fn a_job_has_shorter_segments_beside_others() {
     const SHORT: u32 = LEAST / 2;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A string of bytes tells what a program does to its rings and doorbells, and a peer by its packets.
+//! A string of bytes tells what a program does to its rings and doorbells, and a peer by its
+//! packets.
 //!
 //! Each target makes an engine, reads the bytes as a list of things to do, and checks what has to
 //! hold whatever they are. `tests/corpus.rs` runs them with the corpus and with random bytes;
@@ -60,7 +61,8 @@ impl Input<'_> {
     }
 }
 
-/// Reads at most `limit` things to do, each a byte that says what and as many others as `step` takes.
+/// Reads at most `limit` things to do, each a byte that says what and as many others as `step`
+/// takes.
 pub fn each(data: &[u8], limit: usize, mut step: impl FnMut(u8, &mut Input<'_>)) {
     let mut input = Input(data);
     for _ in 0..limit {

@@ -93,7 +93,8 @@ impl Scene {
             memory,
             transfers: 0,
         };
-        // Two are connected with each other, the third with itself, and that for frames with nobody.
+        // Two are connected with each other, the third with itself, and that for frames with
+        // nobody.
         for (qp, peer) in [
             (0, 1),
             (1, 0),
@@ -217,8 +218,8 @@ impl Scene {
         self.connect(qp, peer);
     }
 
-    /// The shared receive queue goes while messages for it are under way, and another one comes; or it goes on
-    /// with a ring of another depth, in which the driver has put what waits.
+    /// The shared receive queue goes while messages for it are under way, and another one comes; or
+    /// it goes on with a ring of another depth, in which the driver has put what waits.
     fn replace_srq(&mut self, how: u8) {
         if how % 2 == 0 {
             assert!(self.world.engine.remove_srq(self.srq.number).is_ok());
@@ -389,8 +390,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ]);
     }
     for opcode in 0..12 {
-        // Over XRC: a slot of either queue, both producers, the doorbell, a run; then the shared queue goes, or gets
-        // another ring, and the next request finds it so.
+        // Over XRC: a slot of either queue, both producers, the doorbell, a run; then the shared
+        // queue goes, or gets another ring, and the next request finds it so.
         for change in [&[][..], &[0xbc, 0], &[0xbc, 9]] {
             let post = [
                 0x52, 0, opcode, 0, 1, 1, 0x42, 0, opcode, 0, 4, 1, 0, 0x51, 2, 0, 0, 0, 0x40, 2,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests of any bytes, on two connected queue pairs, and over XRC to a shared receive queue.
+//! Work requests of any bytes, on two connected queue pairs, and over XRC to a shared receive
+//! queue.
 
 use ferrule_engine::{abi, Access, QpType, State, XrcSrq};
 use zerocopy::IntoBytes;
@@ -197,8 +198,8 @@ impl Scene {
         world.try_srq(1, DEPTH, 4, Some(xrc)).unwrap()
     }
 
-    /// One region that anybody may write, one that nobody may, one of somebody else, and the first again, whose bytes
-    /// may have to be brought in.
+    /// One region that anybody may write, one that nobody may, one of somebody else, and the first
+    /// again, whose bytes may have to be brought in.
     fn register(world: &mut World, arena: &Shared) -> [TestMr; 4] {
         [
             (1, ALL, OWN),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Golden packets: one of each opcode, over IPv4 and IPv6, as they stand in `tests/guest/packets.txt`.
+//! Golden packets: one of each opcode, over IPv4 and IPv6, as they stand in
+//! `tests/guest/packets.txt`.
 //!
 //! tests/guest/packets.py has other programs decode that file.
 

@@ -9,8 +9,8 @@ use loom::thread;
 
 use crate::world::World;
 
-/// One thread takes a copy job along and hands it back, while another one removes the region or the queue pair that it uses.
-/// A lock stands for the shard, which only one owns at a time.
+/// One thread takes a copy job along and hands it back, while another one removes the region or the
+/// queue pair that it uses. A lock stands for the shard, which only one owns at a time.
 fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
     // In one interleaving at least there is a job.
     let has_begun = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -2,8 +2,8 @@
 
 //! Kicks that leave work to each other. No work is left in the end, or the worker is woken for it.
 //!
-//! The shard and the kicks are those of `soft/shard.rs` and `soft/kicks.rs`, written here anew, since the kernel's atomics are
-//! not loom's. The engine is a number of requests for each caller.
+//! The shard and the kicks are those of `soft/shard.rs` and `soft/kicks.rs`, written here anew,
+//! since the kernel's atomics are not loom's. The engine is a number of requests for each caller.
 
 use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -53,8 +53,9 @@ impl Core {
         })
     }
 
-    /// Enters, and says whether calls were missed. Else notes that this one was. A caller that waits sees the shard
-    /// become free, or gives up: both are cases of the order in which threads run.
+    /// Enters, and says whether calls were missed. Else notes that this one was. A caller that
+    /// waits sees the shard become free, or gives up: both are cases of the order in which threads
+    /// run.
     fn try_enter(&self) -> Option<bool> {
         let mut word = self.word.load(Relaxed);
         loop {
@@ -67,7 +68,8 @@ impl Core {
         }
     }
 
-    /// A turn of the owner, who leaves. Returns whether work is left, and whether a call was missed.
+    /// A turn of the owner, who leaves. Returns whether work is left, and whether a call was
+    /// missed.
     fn turn(&self, work: impl FnOnce(&mut Engine)) -> (bool, bool) {
         let mut engine = self.engine.try_lock().expect("one owner at a time");
         engine.packets += self.inbox.swap(0, SeqCst);
@@ -92,7 +94,8 @@ impl Core {
         }
     }
 
-    /// Does the program's own request, then a turn for others, unless another kick is in progress and no call was missed.
+    /// Does the program's own request, then a turn for others, unless another kick is in progress
+    /// and no call was missed.
     fn serve(&self, program: usize) {
         let Some(missed) = self.try_enter() else {
             // The context is noted before. The owner that takes the missed call does its work.
@@ -133,7 +136,8 @@ impl Core {
     }
 }
 
-/// Two programs kick while packets come, as many as are done at once or more. All is done at the end, or the worker is woken.
+/// Two programs kick while packets come, as many as are done at once or more. All is done at the
+/// end, or the worker is woken.
 fn kicks_beside_packets(packets: u32) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

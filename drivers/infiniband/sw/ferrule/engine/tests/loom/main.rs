@@ -2,8 +2,9 @@
 
 //! The protocols between programs and the engine, in every interleaving and with every reordering
 //! that memory may show: doorbells and their acknowledgement, sleep and kick, the arming of
-//! completion queues, and receive requests posted in error. And the end of a copy job against the removal of what it uses;
-//! and kicks that leave work to each other, and that find their context while shards merge.
+//! completion queues, and receive requests posted in error. And the end of a copy job against the
+//! removal of what it uses; and kicks that leave work to each other, and that find their context
+//! while shards merge.
 //!
 //! The engine under test is the engine itself, on memory of loom's atomics. The programs' side is
 //! written here as the head of `ferrule-abi.h` tells it. Run with
@@ -65,7 +66,8 @@ fn post_of_a_backlog_is_seen_or_kicks() {
     post_while_it_falls_asleep(true);
 }
 
-/// One thread posts while the engine goes to sleep whatever is rung: the request is carried out, by the next run or by a kick.
+/// One thread posts while the engine goes to sleep whatever is rung: the request is carried out, by
+/// the next run or by a kick.
 #[test]
 fn post_beside_an_engine_that_gives_way() {
     loom::model(|| {
@@ -84,8 +86,8 @@ fn post_beside_an_engine_that_gives_way() {
     });
 }
 
-/// One thread posts while the engine, awake, gives up looking at its context: the request is carried out, by a further
-/// look or by a kick.
+/// One thread posts while the engine, awake, gives up looking at its context: the request is
+/// carried out, by a further look or by a kick.
 #[test]
 fn a_context_is_looked_at_or_kicks() {
     let mut builder = loom::model::Builder::new();
@@ -116,8 +118,8 @@ fn a_context_is_looked_at_or_kicks() {
     });
 }
 
-/// One thread posts while a kick of another begins to defer kicks: the request is carried out by that kick or by one more,
-/// now or when the program waits, and not by the timer.
+/// One thread posts while a kick of another begins to defer kicks: the request is carried out by
+/// that kick or by one more, now or when the program waits, and not by the timer.
 #[test]
 fn post_beside_the_beginning_of_a_deferral() {
     loom::model(|| {
@@ -140,8 +142,9 @@ fn post_beside_the_beginning_of_a_deferral() {
     });
 }
 
-/// One thread posts while the timer ends the deferral of its kicks: the request is carried out, by the engine on its own or
-/// by a kick. With `backlog`, the deferral goes on where the doorbell was rung in time.
+/// One thread posts while the timer ends the deferral of its kicks: the request is carried out, by
+/// the engine on its own or by a kick. With `backlog`, the deferral goes on where the doorbell was
+/// rung in time.
 fn post_beside_the_end_of_a_deferral(backlog: bool) {
     loom::model(move || {
         let mut world = World::new(1);
@@ -180,8 +183,9 @@ fn post_beside_the_end_of_a_deferral_for_good() {
     post_beside_the_end_of_a_deferral(false);
 }
 
-/// One thread posts twice to each of two queue pairs, while the engine takes their doorbells in steps, and between two
-/// steps of one scan: all requests are carried out, by the engine on its own or by a kick.
+/// One thread posts twice to each of two queue pairs, while the engine takes their doorbells in
+/// steps, and between two steps of one scan: all requests are carried out, by the engine on its own
+/// or by a kick.
 #[test]
 fn a_scan_may_pause() {
     let mut builder = loom::model::Builder::new();
@@ -244,8 +248,8 @@ fn two_programs_beside(lock: bool, engine: fn(&mut World)) {
     });
 }
 
-/// Two threads post while the engine falls asleep or sleeps, and kick by messages, which the first of them alone sends and
-/// the engine has later: both requests are carried out.
+/// Two threads post while the engine falls asleep or sleeps, and kick by messages, which the first
+/// of them alone sends and the engine has later: both requests are carried out.
 fn kicks_by_messages(before: fn(&mut World), meanwhile: fn(&mut World)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -304,8 +308,8 @@ fn threads_share_doorbell_words_of_a_scan_that_pauses() {
     two_programs_beside(true, World::step_to_sleep);
 }
 
-/// Two threads post to one queue pair, and ring when they have let go of its lock: each compares the bit while the other
-/// may toggle it. With `backlog`, each leaves out to ring where it may.
+/// Two threads post to one queue pair, and ring when they have let go of its lock: each compares
+/// the bit while the other may toggle it. With `backlog`, each leaves out to ring where it may.
 fn ring_one_doorbell(backlog: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -348,16 +352,16 @@ fn threads_with_a_backlog_share_a_doorbell() {
     ring_one_doorbell(true);
 }
 
-/// The lock around the top bit is needed: without it two toggles undo each other. This also shows that the model finds
-/// such a loss.
+/// The lock around the top bit is needed: without it two toggles undo each other. This also shows
+/// that the model finds such a loss.
 #[test]
 #[should_panic(expected = "left == right")]
 fn threads_without_the_lock_lose_a_doorbell() {
     two_programs(false);
 }
 
-/// A program arms, fences and polls; the engine completes, fences and looks at the arm word. A completion that the
-/// program does not see raises an event.
+/// A program arms, fences and polls; the engine completes, fences and looks at the arm word. A
+/// completion that the program does not see raises an event.
 #[test]
 fn completion_is_seen_or_raises_an_event() {
     loom::model(|| {
@@ -436,7 +440,8 @@ fn receive_posted_in_error_is_flushed() {
     });
 }
 
-/// A program sees a message in its memory, and acquires it: then it sees the one before as well. It needs no completion.
+/// A program sees a message in its memory, and acquires it: then it sees the one before as well. It
+/// needs no completion.
 #[test]
 fn messages_are_seen_in_their_order() {
     loom::model(|| {

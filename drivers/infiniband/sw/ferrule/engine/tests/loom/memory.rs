@@ -49,7 +49,8 @@ impl Region for LoomRegion {
         Err(Fault)
     }
 
-    /// A message of a [`WORD`] stores it. This is the order that each host owes, and that `memory.rs` of the crate rdma has.
+    /// A message of a [`WORD`] stores it. This is the order that each host owes, and that
+    /// `memory.rs` of the crate rdma has.
     fn copy(from: &Self, from_at: u64, to: &Self, to_at: u64, length: usize) -> Result<(), Fault> {
         if length != WORD as usize {
             SharedBytes::copy(from, from_at, to, to_at, length);
@@ -82,9 +83,11 @@ pub(crate) const SLOT: u32 = 64;
 pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 
 /// The buffer of a queue pair: two slots for sending and two for receiving. Of a slot, only the
-/// request's name and the opcode are not zero, and what has to do with the bytes of a message that has some.
+/// request's name and the opcode are not zero, and what has to do with the bytes of a message that
+/// has some.
 pub(crate) struct QpMemory {
-    /// The key of a region of [`LONG`] bytes, from which and to which all messages bring so many; 0 if they have no bytes.
+    /// The key of a region of [`LONG`] bytes, from which and to which all messages bring so many; 0
+    /// if they have no bytes.
     pub(crate) key: AtomicU32,
     /// [`LONG`], or [`WORD`]: then each slot's message has the word of its number.
     pub(crate) length: AtomicU32,
@@ -268,8 +271,9 @@ impl LoomDoorbells {
         word.store(word.load(Relaxed) ^ bit, Release);
     }
 
-    /// Rings as the provider does (`ferrule_db_ring()`), with its accesses and its orders and none that is stronger, and
-    /// returns whether a kick is due. Without `lock`, nothing keeps threads from each other.
+    /// Rings as the provider does (`ferrule_db_ring()`), with its accesses and its orders and none
+    /// that is stronger, and returns whether a kick is due. Without `lock`, nothing keeps threads
+    /// from each other.
     pub(crate) fn ring(&self, doorbell: u32, lock: bool) -> bool {
         if !(self.0.backlog.load(Relaxed) && self.is_rung(doorbell)) {
             let toggled = self.toggle_bits(doorbell, lock);
@@ -281,8 +285,8 @@ impl LoomDoorbells {
         self.0.sleeping.load(Acquire) != 0
     }
 
-    /// Whether the kick that [`ring`](Self::ring) has not asked for is given when the program waits: the end of
-    /// `ferrule_db_ring()`.
+    /// Whether the kick that [`ring`](Self::ring) has not asked for is given when the program
+    /// waits: the end of `ferrule_db_ring()`.
     pub(crate) fn is_deferred(&self) -> bool {
         self.0.deferred.load(Relaxed) != 0
     }
@@ -324,8 +328,8 @@ impl LoomDoorbells {
         fence(SeqCst);
     }
 
-    /// Rings for a device that is kicked by a message, and returns whether the caller has to send it: only the first
-    /// caller that finds the engine asleep has to, since it clears `sleeping`.
+    /// Rings for a device that is kicked by a message, and returns whether the caller has to send
+    /// it: only the first caller that finds the engine asleep has to, since it clears `sleeping`.
     pub(crate) fn ring_by_message(&self, doorbell: u32) -> bool {
         if !self.ring(doorbell, true) {
             return false;
@@ -382,10 +386,10 @@ impl Doorbells for LoomDoorbells {
         self.0.ack_leaf.store(value, Relaxed);
     }
 
-    /// The engine stores this word. Here it swaps it, since loom orders a store only behind those that its thread has seen:
-    /// a program could read a peer's swapped 0 after a later 1 of the engine's. Coherence forbids that, since the swap
-    /// follows what it has read at once, and loom does order swaps. It orders nothing else that a store with release
-    /// semantics does not.
+    /// The engine stores this word. Here it swaps it, since loom orders a store only behind those
+    /// that its thread has seen: a program could read a peer's swapped 0 after a later 1 of the
+    /// engine's. Coherence forbids that, since the swap follows what it has read at once, and loom
+    /// does order swaps. It orders nothing else that a store with release semantics does not.
     fn set_sleeping(&self, sleeping: bool) {
         self.0.sleeping.swap(u32::from(sleeping), Release);
     }

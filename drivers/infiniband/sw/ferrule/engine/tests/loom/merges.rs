@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A kick while its context goes to another shard: what was rung is served, by the kick or by a worker that was woken.
+//! A kick while its context goes to another shard: what was rung is served, by the kick or by a
+//! worker that was woken.
 //!
-//! The shards and the kick are those of `soft/shards.rs` and `soft/policy.rs`, written here anew, since the kernel's atomics
-//! are not loom's. Linux's fully ordered exchanges are barriers as well, which stand here as fences.
+//! The shards and the kick are those of `soft/shards.rs` and `soft/policy.rs`, written here anew,
+//! since the kernel's atomics are not loom's. Linux's fully ordered exchanges are barriers as well,
+//! which stand here as fences.
 
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32, AtomicUsize};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rings beside an engine that looks for bits, as it does when it has missed rings of several queue pairs.
+//! Rings beside an engine that looks for bits, as it does when it has missed rings of several queue
+//! pairs.
 
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
@@ -10,7 +11,8 @@ use crate::world::World;
 /// One thread posts to queue pairs, one after the other.
 struct Scene {
     qps: usize,
-    /// Those to which it has posted when the engine begins. Then it posts to the others beside the engine.
+    /// Those to which it has posted when the engine begins. Then it posts to the others beside the
+    /// engine.
     before: &'static [usize],
     beside: &'static [usize],
     /// The engine has looked at those before.
@@ -100,7 +102,8 @@ fn rings_that_are_left_out() {
     }
 }
 
-/// The engine went by the word alone, and the bit is still rung: that is no ring that it has yet to see.
+/// The engine went by the word alone, and the bit is still rung: that is no ring that it has yet to
+/// see.
 #[test]
 fn a_bit_that_is_left_rung() {
     Scene {

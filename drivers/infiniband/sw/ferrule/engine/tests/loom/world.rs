@@ -223,7 +223,8 @@ impl World {
         }
     }
 
-    /// The same with two looks for each run, so that each takes a word or a doorbell or two of them.
+    /// The same with two looks for each run, so that each takes a word or a doorbell or two of
+    /// them.
     pub(crate) fn step_to_sleep(&mut self) {
         let budget = Budget {
             requests: 1,

@@ -36,8 +36,8 @@ fn request() -> impl Strategy<Value = Request> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Whichever packets are lost, whether the peer keeps those behind them or not: each request ends
-    /// well, in order, and an atomic operation is carried out once.
+    /// Whichever packets are lost, whether the peer keeps those behind them or not: each request
+    /// ends well, in order, and an atomic operation is carried out once.
     #[test]
     fn whatever_is_lost_arrives(
         requests in prop::collection::vec(request(), 1..12),

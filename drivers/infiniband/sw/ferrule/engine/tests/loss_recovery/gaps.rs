@@ -13,8 +13,8 @@ use crate::sim::*;
 
 #[test]
 fn of_a_write_only_the_lost_packets_are_sent_again() {
-    // Of two in a row, the second one is taken for a sign that nothing is kept, but where it is known
-    // better.
+    // Of two in a row, the second one is taken for a sign that nothing is kept, but where it is
+    // known better.
     for doomed in [
         &[(1, 5)][..],
         &[(1, 0)],
@@ -89,8 +89,8 @@ fn a_peer_that_keeps_nothing_gets_all_again() {
     REORDERS.set(true);
 }
 
-/// The responder tells that yet another packet is missing when one behind it comes: a peer that goes back sends it
-/// next.
+/// The responder tells that yet another packet is missing when one behind it comes: a peer that
+/// goes back sends it next.
 #[test]
 fn the_next_gap_is_told_by_what_comes_behind_it() {
     for goes_back in [true, false] {
@@ -152,9 +152,9 @@ fn told(packet: &SentPacket) -> (u32, bool) {
     (number, bytes[12] & 0x60 != 0)
 }
 
-/// Two packets have changed places, and both have come before the answer leaves: nothing is missing then,
-/// and a peer without retries is not told that something is. Nobody sends the last packet again, so it is acknowledged
-/// like any other.
+/// Two packets have changed places, and both have come before the answer leaves: nothing is missing
+/// then, and a peer without retries is not told that something is. Nobody sends the last packet
+/// again, so it is acknowledged like any other.
 #[test]
 fn a_gap_that_has_closed_is_not_told() {
     let mut s = Scene::new(&[]);
@@ -215,8 +215,8 @@ fn an_old_nak_delays_no_acknowledgement() {
     assert_eq!(answers, [(newest, false)]);
 }
 
-/// A request for a read may come once more when the peer has long had the answer, and the memory has been deregistered:
-/// then it is dropped, and nobody fails.
+/// A request for a read may come once more when the peer has long had the answer, and the memory
+/// has been deregistered: then it is dropped, and nobody fails.
 #[test]
 fn a_read_asked_for_again_may_find_its_memory_gone() {
     let mut s = Scene::new(&[]);
@@ -247,8 +247,9 @@ fn a_read_asked_for_again_may_find_its_memory_gone() {
     }
 }
 
-/// A request that is sent again is copied out of its slot again. If the program has changed it meanwhile, so that its
-/// packets would be others, it ends with an error. Where its bytes lie may change, as the bytes may.
+/// A request that is sent again is copied out of its slot again. If the program has changed it
+/// meanwhile, so that its packets would be others, it ends with an error. Where its bytes lie may
+/// change, as the bytes may.
 #[test]
 fn a_slot_that_changes_is_not_sent_again() {
     const BAD: [Status; 2] = [Status::LocalOperation, Status::Flushed];

@@ -9,9 +9,9 @@ use super::{Scene, PACKET};
 use crate::sim::network::deliver;
 use crate::sim::*;
 
-/// A packet that asks brings an acknowledgement of all that has come; but the end of a message of several packets is
-/// acknowledged by its own packet only. A peer that sends all again may take it for more than it is (see
-/// `ResponderState::last_coalescable`).
+/// A packet that asks brings an acknowledgement of all that has come; but the end of a message of
+/// several packets is acknowledged by its own packet only. A peer that sends all again may take it
+/// for more than it is (see `ResponderState::last_coalescable`).
 #[test]
 fn the_end_of_a_message_is_acknowledged_by_itself() {
     let mut s = Scene::new(&[]);
@@ -112,8 +112,9 @@ fn not_ready_is_no_loss() {
     }
 }
 
-/// While a receiver that was not ready is waited for, nothing is sent, and no probe either, and no timer fires again and
-/// again. When it has taken the packet after all, there is nothing to wait for.
+/// While a receiver that was not ready is waited for, nothing is sent, and no probe either, and no
+/// timer fires again and again. When it has taken the packet after all, there is nothing to wait
+/// for.
 #[test]
 fn no_probe_while_a_receiver_is_waited_for() {
     let mut s = Scene::new(&[]);
@@ -173,8 +174,8 @@ fn no_probe_while_a_receiver_is_waited_for() {
     assert_eq!(from.host.sent, packets[1..]);
 }
 
-/// Writes 8 bytes, whose acknowledgement takes so long, each time after the one before; returns how often the
-/// requester probed meanwhile.
+/// Writes 8 bytes, whose acknowledgement takes so long, each time after the one before; returns how
+/// often the requester probed meanwhile.
 fn probes(s: &mut Scene, times: impl IntoIterator<Item = u64>) -> u64 {
     let before = s.link.worlds[0].engine.counters().probes;
     for took in times {
@@ -193,7 +194,8 @@ fn probes(s: &mut Scene, times: impl IntoIterator<Item = u64>) -> u64 {
     s.link.worlds[0].engine.counters().probes - before
 }
 
-/// An answer may take as long as answers have been seen to vary, before all is sent again (RFC 6298).
+/// An answer may take as long as answers have been seen to vary, before all is sent again (RFC
+/// 6298).
 #[test]
 fn no_probe_where_answers_vary() {
     let mut s = Scene::new(&[]);
@@ -205,8 +207,8 @@ fn no_probe_where_answers_vary() {
     assert_ne!(probes(&mut s, [3 * MS]), 0);
 }
 
-/// Behind a part of a long read nothing is sent before its data are there, so nothing else would show that it was lost: a
-/// probe asks for it again soon.
+/// Behind a part of a long read nothing is sent before its data are there, so nothing else would
+/// show that it was lost: a probe asks for it again soon.
 #[test]
 fn a_part_of_a_read_is_probed_for() {
     let mut s = Scene::new(&[]);

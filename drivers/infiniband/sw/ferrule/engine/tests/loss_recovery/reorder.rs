@@ -7,8 +7,8 @@ use ferrule_engine::{State, Status};
 use super::{Scene, PACKET, SIZE};
 use crate::sim::*;
 
-/// A selective retransmit asks for an acknowledgement. A READ answers it with data, and the acknowledgement of the
-/// requests buffered behind it follows.
+/// A selective retransmit asks for an acknowledgement. A READ answers it with data, and the
+/// acknowledgement of the requests buffered behind it follows.
 #[test]
 fn packets_buffered_behind_a_read_are_acknowledged() {
     let mut s = Scene::new(&[(1, 0)]);
@@ -64,7 +64,8 @@ fn buffered_packets_wait_for_receive_requests() {
     }
 }
 
-/// No packet is buffered that is further ahead than two windows, nor for a queue pair that has no more use for it.
+/// No packet is buffered that is further ahead than two windows, nor for a queue pair that has no
+/// more use for it.
 #[test]
 fn the_reorder_buffer_is_bounded_and_goes_with_its_queue_pair() {
     let mut s = Scene::new(&[(1, 0)]);
@@ -95,7 +96,8 @@ fn the_reorder_buffer_is_bounded_and_goes_with_its_queue_pair() {
     assert_eq!(BUFFERED.get(), 0);
 }
 
-/// Buffered packets go a second after the last progress: a peer that lives on a bad network loses nothing.
+/// Buffered packets go a second after the last progress: a peer that lives on a bad network loses
+/// nothing.
 #[test]
 fn buffered_packets_stay_as_long_as_there_is_progress() {
     let mut s = Scene::new(&[]);

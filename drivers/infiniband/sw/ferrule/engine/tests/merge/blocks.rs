@@ -73,7 +73,8 @@ fn give(from: &mut World, to: &mut World, kind: TableKind) -> Option<u32> {
     Some(block.number)
 }
 
-/// An engine gives away blocks in which there are no objects, and their numbers go on where they were.
+/// An engine gives away blocks in which there are no objects, and their numbers go on where they
+/// were.
 #[test]
 fn blocks_without_objects_are_given_away() {
     let [mut w, mut other] = worlds();
@@ -107,8 +108,8 @@ fn blocks_without_objects_are_given_away() {
     w.mw(1, MwType::Type1);
 }
 
-/// A queue pair may be destroyed while it waits for a turn. Its block stays until that turn has come, or the list of those that
-/// wait would be broken in both engines.
+/// A queue pair may be destroyed while it waits for a turn. Its block stays until that turn has
+/// come, or the list of those that wait would be broken in both engines.
 #[test]
 fn a_number_that_waits_for_a_turn_keeps_its_block() {
     let [mut w, mut other] = worlds();
@@ -152,7 +153,8 @@ fn a_number_that_waits_for_a_turn_keeps_its_block() {
     works.cq.expect(3, Status::Success);
 }
 
-/// The first engine of a device has all reserved numbers, and others may give their last block away.
+/// The first engine of a device has all reserved numbers, and others may give their last block
+/// away.
 #[test]
 fn an_engine_that_is_not_in_use_gives_its_last_block() {
     for kind in TableKind::ALL {

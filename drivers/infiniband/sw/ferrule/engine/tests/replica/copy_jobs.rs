@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copy jobs use regions by their replicas, which stay until the jobs end; and engines do not merge before.
+//! Copy jobs use regions by their replicas, which stay until the jobs end; and engines do not merge
+//! before.
 
 use ferrule_engine::Error;
 
@@ -84,7 +85,8 @@ fn a_replica_stays_while_a_job_uses_it() {
     drop(w.engine.remove_mr(own.key).unwrap());
 }
 
-/// Engines with a region and its replica, or with two replicas, and a job that has begun with the one or the other.
+/// Engines with a region and its replica, or with two replicas, and a job that has begun with the
+/// one or the other.
 #[test]
 fn engines_merge_after_jobs_with_replicas() {
     for number in 0..8 {
@@ -128,7 +130,8 @@ fn engines_merge_after_jobs_with_replicas() {
             false => (&mut other, &mut w),
         };
         into.merge(from).unwrap();
-        // They begin again, and each ends where it has begun: with the region, or else the first replica.
+        // They begin again, and each ends where it has begun: with the region, or else the first
+        // replica.
         for user in [&users[0], &users[1], &beside] {
             user.post(into, &write(3, &mr, &mr));
             let job = only_job(into);
@@ -161,7 +164,8 @@ fn engines_merge_after_jobs_with_replicas() {
     }
 }
 
-/// Where a region and its replica are in one engine, jobs use the region: the replica goes at once, and the region stays.
+/// Where a region and its replica are in one engine, jobs use the region: the replica goes at once,
+/// and the region stays.
 #[test]
 fn jobs_use_a_region_rather_than_its_replica() {
     let [mut home, mut w, mut third] = job_worlds();
@@ -179,8 +183,8 @@ fn jobs_use_a_region_rather_than_its_replica() {
     expect_users(&mr, 0);
 }
 
-/// Three engines, each with a region of which the others have replicas. Jobs end late and in any order; engines try to merge and
-/// replicas to go between any two steps. In the end all are free.
+/// Three engines, each with a region of which the others have replicas. Jobs end late and in any
+/// order; engines try to merge and replicas to go between any two steps. In the end all are free.
 #[test]
 fn merges_come_between_any_two_steps() {
     let mut merged = 0;

@@ -12,7 +12,8 @@ fn region(w: &mut World, pd: u32) -> TestMr {
     w.mr_with(pd, ALL, memory::shared(8), 0, 8)
 }
 
-/// The keys of all regions of a domain, in the order in which they are found, and how many steps that took.
+/// The keys of all regions of a domain, in the order in which they are found, and how many steps
+/// that took.
 fn keys_of(w: &World, pd: u32) -> (Vec<u32>, usize) {
     let (mut keys, mut steps, mut next) = (Vec::new(), 0, Some(0));
     while let Some(from) = next {

@@ -149,7 +149,8 @@ const USES: [Use; 12] = [
 /// The bytes of the region.
 const FILLED: [u8; 8] = [0xa5; 8];
 
-/// How all requests end at both queue pairs, and the bytes of the region and of the other memory then.
+/// How all requests end at both queue pairs, and the bytes of the region and of the other memory
+/// then.
 type Ends = ([Vec<(u64, u8)>; 2], [Vec<u8>; 2]);
 
 /// The region is in the engine of the queue pairs, or its replica.

@@ -7,7 +7,8 @@ use ferrule_engine::{Error, Objects};
 use super::*;
 use crate::sim::network::Random;
 
-/// Merges two engines, the second one into the first or the other way round; the first one has all then.
+/// Merges two engines, the second one into the first or the other way round; the first one has all
+/// then.
 fn merge(w: &mut World, other: &mut World, swapped: bool) -> Result<(), Error> {
     if !swapped {
         return w.merge(other).map(drop);
@@ -93,8 +94,8 @@ fn merges_beside_a_job(w: &mut World, user: &Loop) -> bool {
     merged.is_ok()
 }
 
-/// Replicas of regions in one block, in neighbours and far away: both engines have any of them. Those of a region are looked up
-/// until they are one, and go one after the other.
+/// Replicas of regions in one block, in neighbours and far away: both engines have any of them.
+/// Those of a region are looked up until they are one, and go one after the other.
 #[test]
 fn replicas_of_all_blocks_come_together() {
     let mut random = Random::new(3);

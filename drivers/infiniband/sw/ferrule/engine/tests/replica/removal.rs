@@ -9,7 +9,8 @@ use super::{
     *,
 };
 
-/// A job with a region in its engine, and one with a replica in another one: each stays until its own job ends.
+/// A job with a region in its engine, and one with a replica in another one: each stays until its
+/// own job ends.
 #[test]
 fn region_and_replica_wait_for_their_own_jobs() {
     for home_first in [false, true] {
@@ -47,7 +48,8 @@ fn region_and_replica_wait_for_their_own_jobs() {
     }
 }
 
-/// A region that is about to go gets no replica any more, and is otherwise what it was; one that is refused has no effect.
+/// A region that is about to go gets no replica any more, and is otherwise what it was; one that is
+/// refused has no effect.
 #[test]
 fn no_replica_of_a_region_that_is_leaving() {
     let [mut home, mut w, mut other] = job_worlds();
@@ -74,8 +76,8 @@ fn no_replica_of_a_region_that_is_leaving() {
     users[1].expect_opened(&mut w, &next, true);
 }
 
-/// The replicas may have gone when a merge that was refused is tried again. It ends the wait all the same, or jobs would not
-/// begin any more.
+/// The replicas may have gone when a merge that was refused is tried again. It ends the wait all
+/// the same, or jobs would not begin any more.
 #[test]
 fn jobs_begin_again_after_a_merge_that_had_to_wait() {
     for ends_first in [false, true] {

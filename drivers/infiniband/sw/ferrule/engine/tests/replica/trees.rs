@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Engines that have replicas of one region become one, which has several then until its trees have come together.
+//! Engines that have replicas of one region become one, which has several then until its trees have
+//! come together.
 
 use ferrule_engine::Error;
 
@@ -9,7 +10,8 @@ use super::{
     *,
 };
 
-/// Engines that have become one in this order, each with a replica of a region; and their queue pairs.
+/// Engines that have become one in this order, each with a replica of a region; and their queue
+/// pairs.
 fn together(order: [usize; 3]) -> (World, World, TestMr, Vec<Loop>) {
     let mut home = World::of_blocks(20);
     let mr = region(&mut home);
@@ -55,7 +57,8 @@ fn any_replica_opens_the_region() {
     }
 }
 
-/// Of two replicas that come together one goes at once, though the host has yet to drop the memory of the tree.
+/// Of two replicas that come together one goes at once, though the host has yet to drop the memory
+/// of the tree.
 #[test]
 fn no_replica_is_left_in_memory_that_is_not_needed() {
     let (_home, mut w, mr, _) = together([0, 1, 2]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A narrow place that connections share: each way a queue that is served at one rate and that drops, or marks, packets
-//! that do not fit; and beside the connections a TCP flow that follows Reno.
+//! A narrow place that connections share: each way a queue that is served at one rate and that
+//! drops, or marks, packets that do not fit; and beside the connections a TCP flow that follows
+//! Reno.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -87,8 +88,8 @@ enum Event {
     Tick,
 }
 
-/// A flow that halves its window when it loses and else adds a packet each round trip (RFC 5681), and that
-/// learns of each loss from the third packet behind it, as by SACK (RFC 6675).
+/// A flow that halves its window when it loses and else adds a packet each round trip (RFC 5681),
+/// and that learns of each loss from the third packet behind it, as by SACK (RFC 6675).
 struct Reno {
     window: f64,
     threshold: f64,
@@ -207,8 +208,8 @@ impl Bottleneck {
         self.contents.insert(self.count, event);
     }
 
-    /// A packet that takes so long to leave comes to the queue to side `to`. Returns when it arrives there, unless
-    /// there is no space for it, and whether it is marked.
+    /// A packet that takes so long to leave comes to the queue to side `to`. Returns when it
+    /// arrives there, unless there is no space for it, and whether it is marked.
     fn enqueue(&mut self, to: usize, takes: u64, is_capable: bool) -> Option<(u64, bool)> {
         let begins = self.empty_at[to].max(self.now);
         let packets = (begins - self.now).div_ceil(PACKET_TIME);

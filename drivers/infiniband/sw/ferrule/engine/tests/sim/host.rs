@@ -47,7 +47,8 @@ pub struct Sim {
     pub is_contended: bool,
     /// Another thread waits for the processor.
     pub needs_resched: bool,
-    /// A program on another processor acts so right after the engine has read the clock, and tells the time that passes then.
+    /// A program on another processor acts so right after the engine has read the clock, and tells
+    /// the time that passes then.
     pub after_reading: Cell<Option<Box<dyn FnOnce() -> u64>>>,
     /// The time that has passed so.
     pub passed: Cell<u64>,

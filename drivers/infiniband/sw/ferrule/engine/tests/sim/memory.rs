@@ -181,7 +181,8 @@ impl Region for SimRegion {
 #[derive(Clone)]
 pub struct SimQueue {
     pub memory: Shared,
-    /// For each byte, how often the engine read it: requests are read once. Empty if nobody wants to know.
+    /// For each byte, how often the engine read it: requests are read once. Empty if nobody wants
+    /// to know.
     pub reads: Rc<RefCell<Vec<u32>>>,
     /// The host tells where its datagrams go.
     pub is_hosts: bool,
@@ -196,8 +197,8 @@ impl SimQueue {
         }
     }
 
-    /// Writes the first bytes of a slot. The engine may read the rest of its start as well, which the program leaves as it
-    /// is.
+    /// Writes the first bytes of a slot. The engine may read the rest of its start as well, which
+    /// the program leaves as it is.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         self.memory.borrow_mut()[offset..end].copy_from_slice(bytes);
@@ -310,7 +311,8 @@ pub struct DbMemory {
     pub dead: Cell<bool>,
     /// Words of the lower level that the engine looked at.
     pub leaf_reads: Cell<u32>,
-    /// All that the engine looked at: counts, and words of both levels; and its word about its sleep.
+    /// All that the engine looked at: counts, and words of both levels; and its word about its
+    /// sleep.
     pub looks: Cell<u32>,
 }
 

@@ -54,7 +54,8 @@ pub fn cases(cases: u32) -> ProptestConfig {
 pub const US: u64 = 1000;
 pub const MS: u64 = 1000 * US;
 
-/// Nanoseconds until a silent peer is lost, after so many `retries`. The first two of them double the timeout.
+/// Nanoseconds until a silent peer is lost, after so many `retries`. The first two of them double
+/// the timeout.
 pub fn silence(retries: u8, timeout: u8) -> u64 {
     let tries = 0..=u32::from(retries);
     tries.map(|retry| (4096 << timeout) << retry.min(2)).sum()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Two worlds, virtual time, and a network between them that loses, duplicates, reorders, delays and
-//! corrupts packets, all by a seed.
+//! Two worlds, virtual time, and a network between them that loses, duplicates, reorders, delays
+//! and corrupts packets, all by a seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -48,7 +48,8 @@ pub struct Faults {
     pub corrupted: u64,
     /// So many packets are under way at most; more are lost. 0: no limit.
     pub capacity: usize,
-    /// How long a packet with data takes to leave, in nanoseconds; those behind it wait. 0: no time.
+    /// How long a packet with data takes to leave, in nanoseconds; those behind it wait. 0: no
+    /// time.
     pub packet_time: u64,
     /// How much longer than usual each packet is on its way, in nanoseconds.
     pub distance: u64,
@@ -277,7 +278,8 @@ impl Link {
         ends
     }
 
-    /// Two ends, one of each world, connected with packets of 1024 bytes. `make` makes their queue pairs.
+    /// Two ends, one of each world, connected with packets of 1024 bytes. `make` makes their queue
+    /// pairs.
     pub fn pair(
         &mut self,
         make: impl Fn(&mut World, &TestCq) -> TestQp,

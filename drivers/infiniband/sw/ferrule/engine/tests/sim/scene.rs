@@ -11,7 +11,8 @@ use super::network::{Faults, Link};
 use super::program::{TestCq, TestMr, TestQp};
 use super::world::World;
 
-/// A connection on a network without faults. `Of` names the tests whose it is: each adds what it does with it.
+/// A connection on a network without faults. `Of` names the tests whose it is: each adds what it
+/// does with it.
 pub struct Scene<Of> {
     pub link: Link,
     pub ends: [End; 2],

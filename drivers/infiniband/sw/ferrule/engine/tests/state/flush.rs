@@ -186,7 +186,8 @@ fn requests_posted_too_early_wait() {
     ca.expect(1, Status::Success);
 }
 
-/// A send queue in error that is told to go on sends nothing that was posted before (IBA volume 1, 10.3.1).
+/// A send queue in error that is told to go on sends nothing that was posted before (IBA volume 1,
+/// 10.3.1).
 #[test]
 fn what_was_posted_before_the_return_from_sqe_is_flushed() {
     let mut w = World::new();

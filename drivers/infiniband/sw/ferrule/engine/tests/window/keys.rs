@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keys that come back: those of regions after 256 lives, and those that the owner of a window chooses.
+//! Keys that come back: those of regions after 256 lives, and those that the owner of a window
+//! chooses.
 
 use ferrule_engine::MwType;
 
 use super::{bindable, bound, good, next, opens};
 use crate::sim::*;
 
-/// A window that gets the number of one that is gone begins behind the last key of that one, which peers may know.
+/// A window that gets the number of one that is gone begins behind the last key of that one, which
+/// peers may know.
 #[test]
 fn a_key_of_a_window_that_is_gone_is_not_the_next_ones() {
     let mut w = World::new();
@@ -38,8 +40,8 @@ fn a_key_of_a_window_that_is_gone_is_not_the_next_ones() {
     }
 }
 
-/// A region's key returns after 256 regions of its index, and a window that was bound to the first one knows nothing of
-/// that one.
+/// A region's key returns after 256 regions of its index, and a window that was bound to the first
+/// one knows nothing of that one.
 #[test]
 fn a_key_that_returns_names_another_region() {
     let mut w = World::new();

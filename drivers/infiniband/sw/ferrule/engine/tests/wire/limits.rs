@@ -43,8 +43,8 @@ fn a_long_read_floods_nobody() {
     }
 }
 
-/// A responder keeps resources for so many reads, atomic operations, flushes and atomic writes, and no more are on their
-/// way (IBA volume 1, 9.4.4; annex A19.4.3).
+/// A responder keeps resources for so many reads, atomic operations, flushes and atomic writes, and
+/// no more are on their way (IBA volume 1, 9.4.4; annex A19.4.3).
 #[test]
 fn reads_under_way_are_as_many_as_agreed() {
     for agreed in 1..5u8 {
@@ -72,8 +72,8 @@ fn reads_under_way_are_as_many_as_agreed() {
     }
 }
 
-/// Behind the receive requests that the responder has told of, one message goes by itself, to learn of
-/// more (IBA volume 1, 9.7.7.2).
+/// Behind the receive requests that the responder has told of, one message goes by itself, to learn
+/// of more (IBA volume 1, 9.7.7.2).
 #[test]
 fn messages_under_way_are_as_many_as_there_are_credits() {
     let mut link = Link::new(1, Faults::default(), false);
@@ -109,15 +109,17 @@ fn messages_under_way_are_as_many_as_there_are_credits() {
     cq.expect(7, Status::Success);
 }
 
-/// A READ that is lost and asked for again in parts is one message to the requester, and several to the responder. The
-/// requester then goes on from the responder's count, or it would see receive requests that are not there.
+/// A READ that is lost and asked for again in parts is one message to the requester, and several to
+/// the responder. The requester then goes on from the responder's count, or it would see receive
+/// requests that are not there.
 #[test]
 fn parts_of_a_read_are_no_credits() {
     const LENGTH: u32 = 8192;
 
     let mut link = Link::new(1, Faults::default(), false);
     let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |_| ());
-    // Of the whole READ, the request and the probe are lost. After the timeout the window is one packet.
+    // Of the whole READ, the request and the probe are lost. After the timeout the window is one
+    // packet.
     link.network.doomed = [(1, 0), (1, 1)].into();
     qp.post_send(&Wr::read(0, &[mr.sge(0, LENGTH)], peer_mr.remote(0)));
     link.settle();
@@ -139,7 +141,8 @@ fn parts_of_a_read_are_no_credits() {
     }
 }
 
-/// A turn ends with the packet at hand if another thread waits for the processor. Nothing is lost by that.
+/// A turn ends with the packet at hand if another thread waits for the processor. Nothing is lost
+/// by that.
 #[test]
 fn a_packet_at_a_time_goes_where_a_thread_waits() {
     const SLICE: Budget = Budget {

@@ -17,9 +17,9 @@ fn all_lost() -> Faults {
     }
 }
 
-/// A connection over which nothing arrives fails after as many retries as the count says, each after
-/// the timeout (C9-139, C9-140), which the first two double. So does 7, but where the engine was told that it
-/// stands for no limit.
+/// A connection over which nothing arrives fails after as many retries as the count says, each
+/// after the timeout (C9-139, C9-140), which the first two double. So does 7, but where the engine
+/// was told that it stands for no limit.
 #[test]
 fn retries_are_as_many_as_the_count_says() {
     for (count, for_ever) in (0..8).map(|n| (n, false)).chain((0..7).map(|n| (n, true))) {
@@ -60,8 +60,8 @@ fn retries_of(kind: u8, count: u8, for_ever: bool) {
     link.worlds[0].state(&qp, State::Err);
 }
 
-/// Nothing arrives for so long, and then everything does: the request ends well. `timeout` is that of the retries, of which
-/// there are 7. Returns how many were taken.
+/// Nothing arrives for so long, and then everything does: the request ends well. `timeout` is that
+/// of the retries, of which there are 7. Returns how many were taken.
 fn retries_of_a_silence(ms: u64, timeout: u8, for_ever: bool) -> u64 {
     let mut link = Link::new(1, all_lost(), for_ever);
     let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |modify| {
@@ -83,7 +83,8 @@ fn retries_of_a_silence(ms: u64, timeout: u8, for_ever: bool) -> u64 {
     link.worlds[0].engine.counters().retries
 }
 
-/// A peer that stands still for a second and a half, as guests do whose host is busy, is reached again.
+/// A peer that stands still for a second and a half, as guests do whose host is busy, is reached
+/// again.
 #[test]
 fn a_peer_that_stands_still_is_not_lost() {
     assert_eq!(retries_of_a_silence(1500, 14, false), 7);
@@ -140,7 +141,8 @@ fn a_busy_host_is_asked_again() {
     assert_eq!(link.worlds[0].engine.counters().retries, 0);
 }
 
-/// A request that changes a key waits for the end of those before it, and so an answer is asked for.
+/// A request that changes a key waits for the end of those before it, and so an answer is asked
+/// for.
 #[test]
 fn a_request_that_waits_for_a_response_asks_for_one() {
     let mut link = Link::new(1, Faults::default(), false);

@@ -46,8 +46,8 @@ fn answers_that_do_not_fit_end_the_request() {
     }
 }
 
-/// Where there are no bytes the responder looks at no key (C9-88), and not every one knows such a read
-/// again by one.
+/// Where there are no bytes the responder looks at no key (C9-88), and not every one knows such a
+/// read again by one.
 #[test]
 fn a_read_of_nothing_names_no_key() {
     let mut link = Link::new(1, Faults::default(), false);

@@ -15,8 +15,8 @@ use crate::base::{
 };
 
 impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
-    /// Takes over all blocks of `other`, and tells of each. Links and timers that name slots stay as they are, since the numbers
-    /// do.
+    /// Takes over all blocks of `other`, and tells of each. Links and timers that name slots stay
+    /// as they are, since the numbers do.
     ///
     /// The steps are as many as there are blocks.
     pub(crate) fn take_over(&mut self, other: &mut Self, mut each: impl FnMut(u32)) {
@@ -61,8 +61,8 @@ impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
         }
     }
 
-    /// Puts a block without objects into the chunk of another engine's table, and returns its number. The block 0 stays where
-    /// it is. So do the last free slots, unless `all` may go.
+    /// Puts a block without objects into the chunk of another engine's table, and returns its
+    /// number. The block 0 stays where it is. So do the last free slots, unless `all` may go.
     ///
     /// Looks at some blocks, and the next call goes on behind them.
     pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, T, L>) -> Option<u32> {

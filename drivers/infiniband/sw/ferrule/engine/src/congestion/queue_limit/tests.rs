@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the limit of the queue, on a path whose packets cost least in long bursts, and on a link.
+//! Tests of the limit of the queue, on a path whose packets cost least in long bursts, and on a
+//! link.
 
 use super::*;
 

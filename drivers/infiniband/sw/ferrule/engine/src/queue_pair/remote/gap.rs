@@ -14,11 +14,12 @@ pub(crate) struct Gap {
 impl Gap {
     /// Packet `psn` has come, and one before it is missing. Returns whether to report the gap.
     ///
-    /// A gap is reported once (C9-112), since all that is on its way would say the same. But when the first packet
-    /// behind the gap comes again, the peer has begun again, and the missing packet was lost again. Without a
-    /// report the peer would have to wait until its timer fires. No other packet is such a sign: that it comes
-    /// again may be the network's doing, and a report in vain costs the peer a retry. Where the first one
-    /// is lost as well, the peer's probe or its timer finds the loss.
+    /// A gap is reported once (C9-112), since all that is on its way would say the same. But when
+    /// the first packet behind the gap comes again, the peer has begun again, and the missing
+    /// packet was lost again. Without a report the peer would have to wait until its timer fires.
+    /// No other packet is such a sign: that it comes again may be the network's doing, and a report
+    /// in vain costs the peer a retry. Where the first one is lost as well, the peer's probe or its
+    /// timer finds the loss.
     pub(crate) fn should_report(&mut self, psn: u32) -> bool {
         let should_report = !self.reported || self.end == Some(psn);
         self.reported = true;

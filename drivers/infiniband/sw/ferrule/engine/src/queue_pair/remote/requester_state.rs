@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of the requester: the requests on their way, where it stands, the packets that it sends again, and how much it
-//! may send.
+//! State of the requester: the requests on their way, where it stands, the packets that it sends
+//! again, and how much it may send.
 
 use crate::{
     base::{
@@ -99,8 +99,8 @@ impl Record {
     }
 }
 
-/// Selective retransmits in a row behind which the peer may miss the next packet, too, if it was seen to have a
-/// reorder buffer.
+/// Selective retransmits in a row behind which the peer may miss the next packet, too, if it was
+/// seen to have a reorder buffer.
 const ATTEMPTS: u8 = 4;
 
 /// The same if it was not.
@@ -188,8 +188,9 @@ impl RetransmitState {
 
     /// More has been acknowledged than was sent since the requester went back.
     pub(crate) fn on_ack_beyond_sent(&mut self) {
-        // The peer has a reorder buffer: without one it would need the missing packet and all behind it again.
-        // Where the network was only late with the packet this may be wrong, and costs a few round trips.
+        // The peer has a reorder buffer: without one it would need the missing packet and all
+        // behind it again. Where the network was only late with the packet this may be wrong, and
+        // costs a few round trips.
         if self.goes_back {
             self.attempts = ATTEMPTS;
         }
@@ -236,28 +237,30 @@ pub(crate) struct RequesterState<H: Host> {
     pub(crate) loaded: Option<u32>,
     /// The sequence number of the oldest packet that has not been acknowledged (SND.UNA of TCP).
     pub(crate) snd_una: u32,
-    /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). A retransmission does not change
-    /// it.
+    /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). A
+    /// retransmission does not change it.
     pub(crate) snd_nxt: u32,
     /// Messages sent so far, counted as the responder does (24 bits).
     pub(crate) ssn: u32,
-    /// The limit sequence number: up to which message the responder has receive requests (IBA volume 1, 9.7.7.2).
-    /// `None`: no limit.
+    /// The limit sequence number: up to which message the responder has receive requests (IBA
+    /// volume 1, 9.7.7.2). `None`: no limit.
     pub(crate) lsn: Option<u32>,
     /// When the local ACK timeout is over.
     pub(crate) ack_deadline: Option<u64>,
-    /// The receiver was not ready for the oldest packet: until then no request is sent, unless it takes that one before.
+    /// The receiver was not ready for the oldest packet: until then no request is sent, unless it
+    /// takes that one before.
     pub(crate) rnr_until: Option<u64>,
     /// The host was `Unsent::Full`: no request is sent until then; responses are.
     pub(crate) full_until: Option<u64>,
-    /// The end of the part of the oldest request, a READ, that is being asked for, in bytes from its beginning. It is
-    /// kept until the data arrive: the responder may have received the request for this part alone, and must not be
-    /// asked again for bytes beyond it.
+    /// The end of the part of the oldest request, a READ, that is being asked for, in bytes from
+    /// its beginning. It is kept until the data arrive: the responder may have received the request
+    /// for this part alone, and must not be asked again for bytes beyond it.
     pub(crate) part: Option<u32>,
     /// That part has been asked for, and nothing is sent until it arrives.
     pub(crate) is_part_sent: bool,
     pub(crate) retransmit: RetransmitState,
-    /// How many packets may be in flight, in either direction, beside those that have come behind a loss.
+    /// How many packets may be in flight, in either direction, beside those that have come behind a
+    /// loss.
     pub(crate) congestion: Congestion,
     pub(crate) tlp: TailLossProbe,
     /// Packets since an acknowledgement was last asked for, and the sequence number of that.
@@ -266,7 +269,8 @@ pub(crate) struct RequesterState<H: Host> {
 }
 
 impl<H: Host> RequesterState<H> {
-    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller
+    /// wants it.
     #[inline(never)]
     pub(crate) fn new(records: Records<H>) -> Self {
         Self {
@@ -409,8 +413,9 @@ impl<H: Host> RequesterState<H> {
         }
     }
 
-    /// Ends a selective retransmit, if there is one, and the requester resumes where it was. `psn` is the packet that has been
-    /// sent again; `None`: no packet was, since none is missing any more.
+    /// Ends a selective retransmit, if there is one, and the requester resumes where it was. `psn`
+    /// is the packet that has been sent again; `None`: no packet was, since none is missing any
+    /// more.
     pub(crate) fn end_retransmit(&mut self, psn: Option<u32>) {
         let Some(position) = self.retransmit.resume.take() else {
             return;

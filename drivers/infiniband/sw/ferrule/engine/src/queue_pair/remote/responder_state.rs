@@ -28,8 +28,8 @@ pub(crate) const SPAN: u32 = 1 << 23;
 /// Once in so many packets, a power of two and half of [`SPAN`], what is too old is forgotten.
 const STALE_CHECK: u32 = 1 << 22;
 
-/// A responder resource: a request of the peer that has a response of its own (a READ, an atomic operation, an ATOMIC
-/// WRITE or a FLUSH).
+/// A responder resource: a request of the peer that has a response of its own (a READ, an atomic
+/// operation, an ATOMIC WRITE or a FLUSH).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Resource {
     /// The kind of the request.
@@ -38,8 +38,8 @@ pub(crate) struct Resource {
     pub(crate) packets: u32,
     /// Messages carried out with this one (24 bits): the MSN in all packets of the response.
     pub(crate) msn: u32,
-    /// The range that the request names, and the length of the response. A duplicate READ is compared with it; others
-    /// do not use the range.
+    /// The range that the request names, and the length of the response. A duplicate READ is
+    /// compared with it; others do not use the range.
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
@@ -48,8 +48,8 @@ pub(crate) struct Resource {
     /// The sequence number of the response's next packet, and that of its first one.
     pub(crate) next: u32,
     pub(crate) start: u32,
-    /// Packets of it that the peer asks for again, but not those behind them: the next one, the first one, and that
-    /// after the last one.
+    /// Packets of it that the peer asks for again, but not those behind them: the next one, the
+    /// first one, and that after the last one.
     pub(crate) again: Option<(u32, u32, u32)>,
     /// The value that an atomic operation found.
     pub(crate) found: Option<u64>,
@@ -71,8 +71,9 @@ impl Resource {
         self.again = None;
     }
 
-    /// The range of packets that is being sent: the next PSN, the first one, and the one behind the last. A range that
-    /// the peer asks for again goes first, since the peer cannot use the later ones before it.
+    /// The range of packets that is being sent: the next PSN, the first one, and the one behind the
+    /// last. A range that the peer asks for again goes first, since the peer cannot use the later
+    /// ones before it.
     pub(crate) fn next(&self) -> (u32, u32, u32) {
         let end = psn::advance(self.psn, self.packets);
         self.again.unwrap_or((self.next, self.start, end))
@@ -102,24 +103,27 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) msn: u32,
     /// The last packet carried out that the acknowledgement of an earlier one may name.
     ///
-    /// The specification allows any packet. rdma_rxe breaks in two cases. It takes the acknowledgement of a READ or
-    /// an atomic operation for the response. And when it repeats a message of several packets, an acknowledgement of
-    /// the last one before it has sent that one again neither completes the message nor leaves anything to be
-    /// repeated: if the next acknowledgement is lost, rdma_rxe waits for ever. So the last packet of such a message is
+    /// The specification allows any packet. rdma_rxe breaks in two cases. It takes the
+    /// acknowledgement of a READ or an atomic operation for the response. And when it repeats a
+    /// message of several packets, an acknowledgement of the last one before it has sent that one
+    /// again neither completes the message nor leaves anything to be repeated: if the next
+    /// acknowledgement is lost, rdma_rxe waits for ever. So the last packet of such a message is
     /// acknowledged only if it asks itself.
     pub(crate) last_coalescable: Option<u32>,
     /// Packets are missing, or the peer is to send a packet again later.
     pub(crate) gap: Gap,
-    /// The PSN of the last RNR NAK, and a time. A copy of the packet that arrives earlier was sent before the NAK had reached
-    /// the peer.
+    /// The PSN of the last RNR NAK, and a time. A copy of the packet that arrives earlier was sent
+    /// before the NAK had reached the peer.
     pub(crate) rnr_nak: Option<(u32, u64)>,
-    /// The last NAK that was sent, and its packet, while packets are buffered that the peer may send again for it.
+    /// The last NAK that was sent, and its packet, while packets are buffered that the peer may
+    /// send again for it.
     pub(crate) nak: Option<(u32, Syndrome)>,
     /// The reorder buffer of requests.
     pub(crate) reorder: H::Reorder,
     /// A request was refused: the queue pair enters ERR as soon as the NAK has been sent.
     pub(crate) error_after_nak: bool,
-    /// Address and key from the RETH or AtomicETH of the message at hand, its length, and its bytes so far.
+    /// Address and key from the RETH or AtomicETH of the message at hand, its length, and its bytes
+    /// so far.
     pub(crate) target: (u64, u32),
     pub(crate) total: u32,
     pub(crate) offset_in: u32,
@@ -131,7 +135,8 @@ pub(crate) struct ResponderState<H: Host> {
 }
 
 impl<H: Host> ResponderState<H> {
-    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller
+    /// wants it.
     #[inline(never)]
     pub(crate) fn new(resources: Resources<H>) -> Self {
         Self {
@@ -185,13 +190,15 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// After an RNR NAK the peer sends again all behind the refused packet, too, and not that packet alone.
+    /// After an RNR NAK the peer sends again all behind the refused packet, too, and not that
+    /// packet alone.
     pub(crate) fn peer_goes_back(&self) -> bool {
         matches!(self.nak, Some((_, Syndrome::RnrNak(_))))
     }
 
-    /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and responses leave in
-    /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of an earlier packet is dropped.
+    /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and
+    /// responses leave in the order of the requests (IBA volume 1, 9.7.5.1.1), so an
+    /// acknowledgement of an earlier packet is dropped.
     pub(crate) fn drop_ack_before(&mut self, psn: u32) {
         if let Some((last, Syndrome::Acknowledge(_))) = self.pending_ack {
             if psn::is_ahead(psn, last) {
@@ -200,8 +207,8 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// The packet that a NAK was to report has been taken after all. An acknowledgement of the packets before it
-    /// takes the place of the NAK.
+    /// The packet that a NAK was to report has been taken after all. An acknowledgement of the
+    /// packets before it takes the place of the NAK.
     fn withdraw_refusal(&mut self) {
         if !matches!(self.pending_ack, None | Some((_, Syndrome::Acknowledge(_)))) {
             self.pending_ack = self
@@ -218,11 +225,11 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// The place of a resource for one more request that takes one: that of the oldest one, if its response has been
-    /// sent. So the requests that a peer may still repeat keep theirs.
+    /// The place of a resource for one more request that takes one: that of the oldest one, if its
+    /// response has been sent. So the requests that a peer may still repeat keep theirs.
     ///
-    /// No more may wait for their responses than the peer was promised resources (9.4.4). A FLUSH is not counted:
-    /// rdma_rxe counts none of those that it has under way (`check_init_depth`).
+    /// No more may wait for their responses than the peer was promised resources (9.4.4). A FLUSH
+    /// is not counted: rdma_rxe counts none of those that it has under way (`check_init_depth`).
     pub(crate) fn free_place(&self, core: &QpCore<H>, kind: Kind) -> Option<usize> {
         let is_waiting = |resource: &Resource| resource.active && !resource.responded;
         let is_counted = |resource: &Resource| {
@@ -238,7 +245,8 @@ impl<H: Host> ResponderState<H> {
         oldest.filter(|oldest| !is_waiting(oldest)).map(|_| place)
     }
 
-    /// A request of so many packets from `psn` on is carried out: forgets what is too old, now and then.
+    /// A request of so many packets from `psn` on is carried out: forgets what is too old, now and
+    /// then.
     #[inline]
     fn forget_stale(&mut self, psn: u32, packets: u32) {
         let since = psn & STALE_CHECK.wrapping_sub(1);
@@ -248,9 +256,9 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// Forgets requests whose responses nobody can wait for any more when packet `psn` comes: soon their
-    /// numbers are those of others. And before the last packet that may be acknowledged seems to lie ahead, since only
-    /// requests without a response renew it.
+    /// Forgets requests whose responses nobody can wait for any more when packet `psn` comes: soon
+    /// their numbers are those of others. And before the last packet that may be acknowledged seems
+    /// to lie ahead, since only requests without a response renew it.
     #[cold]
     fn forget_before(&mut self, psn: u32) {
         self.last_coalescable

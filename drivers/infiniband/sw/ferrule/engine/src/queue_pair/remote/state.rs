@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue pair's knowledge of its remote peer, and of the packets between them: state alone, and the reorder buffers
-//! as far as they are state.
+//! A queue pair's knowledge of its remote peer, and of the packets between them: state alone, and
+//! the reorder buffers as far as they are state.
 
 use crate::{
     base::{
@@ -31,12 +31,13 @@ use crate::{
     },
 };
 
-/// How far a packet in a reorder buffer may be ahead of the missing one: by as many as may be on their way, and
-/// as many again that have come.
+/// How far a packet in a reorder buffer may be ahead of the missing one: by as many as may be on
+/// their way, and as many again that have come.
 pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
 
-/// Nanoseconds without progress after which the buffers are cleared. A peer that lives has sent the missing packet
-/// long before, and buffered packets are pages of a network device, which wants them back when it goes down.
+/// Nanoseconds without progress after which the buffers are cleared. A peer that lives has sent the
+/// missing packet long before, and buffered packets are pages of a network device, which wants them
+/// back when it goes down.
 const REORDER_TIMEOUT: u64 = 1_000_000_000;
 
 /// Nanoseconds from one CNP of a queue pair to the next, as notification points of DCQCN have it.
@@ -80,20 +81,22 @@ pub(crate) struct Wire<H: Host> {
     pub(crate) responder: ResponderState<H>,
     /// The CNP that marks on the peer's requests call for.
     pub(crate) notification: Notification,
-    /// The host had no space for a packet: until then nothing is sent, neither requests nor responses.
+    /// The host had no space for a packet: until then nothing is sent, neither requests nor
+    /// responses.
     pub(crate) tx_blocked_until: Option<u64>,
     /// The last turn ended before all responses were sent, so the next one begins with requests.
     pub(crate) is_requester_first: bool,
-    /// The next packet in order, of either direction, waits for memory that is being brought in, until it is tried
-    /// again.
+    /// The next packet in order, of either direction, waits for memory that is being brought in,
+    /// until it is tried again.
     pub(crate) absent_until: Option<u64>,
     /// When both reorder buffers are cleared, unless a missing packet comes before.
     pub(crate) reorder_expires: Option<u64>,
 }
 
 impl<H: Host> Wire<H> {
-    /// Of a queue pair that has not been used. Allocates, with [`Host::boxed`] and [`Host::boxed_array`]; `None` if
-    /// there is no memory. It lies outside of the queue pair, since both together are too large for a stack frame.
+    /// Of a queue pair that has not been used. Allocates, with [`Host::boxed`] and
+    /// [`Host::boxed_array`]; `None` if there is no memory. It lies outside of the queue pair,
+    /// since both together are too large for a stack frame.
     pub(crate) fn new() -> Option<H::Box<Self>> {
         let records = H::boxed_array(|_| Record::default())?;
         let resources = H::boxed_array(|_| Resource::default())?;
@@ -110,7 +113,8 @@ impl<H: Host> Wire<H> {
         })
     }
 
-    /// Whether the responder has something to send: a response, an acknowledgement, or a notification of congestion.
+    /// Whether the responder has something to send: a response, an acknowledgement, or a
+    /// notification of congestion.
     pub(crate) fn has_responses(&self) -> bool {
         let ResponderState {
             pending_ack,
@@ -150,7 +154,8 @@ impl<H: Host> Wire<H> {
         self.responder.stop();
     }
 
-    /// The peer was remote and is local now, or the other way round: requests that have not ended are begun anew.
+    /// The peer was remote and is local now, or the other way round: requests that have not ended
+    /// are begun anew.
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.requester.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.requester.oldest);
@@ -167,8 +172,8 @@ impl<H: Host> Wire<H> {
         self.tx_blocked_until.is_some() || self.requester.is_paused()
     }
 
-    /// A packet of a request or of a response was not sent: for a while nothing is; but responses are where the
-    /// queue pair's own requests are too many.
+    /// A packet of a request or of a response was not sent: for a while nothing is; but responses
+    /// are where the queue pair's own requests are too many.
     pub(crate) fn block_tx(&mut self, kind: Sends, unsent: Unsent, now: u64) {
         let until = Some(now.saturating_add(unsent.wait()));
         match (kind, unsent) {
@@ -183,8 +188,9 @@ impl<H: Host> Wire<H> {
         self.requester.full_until = None;
     }
 
-    /// A packet of this kind has met congestion on its way. Data of reads are what this side asked for; of a request
-    /// the peer is told. Acknowledgements are small, and nobody sends fewer of them for a mark.
+    /// A packet of this kind has met congestion on its way. Data of reads are what this side asked
+    /// for; of a request the peer is told. Acknowledgements are small, and nobody sends fewer of
+    /// them for a mark.
     #[cold]
     pub(crate) fn marked(&mut self, kind: Kind, now: u64) {
         match kind {
@@ -234,7 +240,8 @@ impl<H: Host> Wire<H> {
         }
     }
 
-    /// The next packet in order, of number `psn`, waits in a reorder buffer for memory that is being brought in.
+    /// The next packet in order, of number `psn`, waits in a reorder buffer for memory that is
+    /// being brought in.
     #[cold]
     pub(crate) fn await_memory(&mut self, now: u64) {
         self.absent_until = Some(now.saturating_add(Unsent::Absent.wait()));
@@ -247,7 +254,8 @@ impl<H: Host> Wire<H> {
             .or(Some(now.saturating_add(REORDER_TIMEOUT)));
     }
 
-    /// A missing packet has come, so the peer lives. The packets that are still buffered wait for another one.
+    /// A missing packet has come, so the peer lives. The packets that are still buffered wait for
+    /// another one.
     pub(crate) fn restart_reorder_timer(&mut self, now: u64) {
         self.reorder_expires = None;
         if !self.responder.reorder.is_empty() || !self.completer.reorder.is_empty() {
@@ -256,8 +264,8 @@ impl<H: Host> Wire<H> {
     }
 }
 
-/// The first packet from number `expected` on in a reorder buffer. If there is none, all others have been
-/// overtaken by the acknowledgement of a later packet, and the buffer is cleared.
+/// The first packet from number `expected` on in a reorder buffer. If there is none, all others
+/// have been overtaken by the acknowledgement of a later packet, and the buffer is cleared.
 pub(crate) fn first_buffered<P>(reorder: &mut impl Reorder<P>, expected: u32) -> Option<u32> {
     if reorder.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets of any bytes, from a peer that knows its own connections and keys and does what it likes,
-//! beside a connection that behaves.
+//! Packets of any bytes, from a peer that knows its own connections and keys and does what it
+//! likes, beside a connection that behaves.
 
 mod steps;
 
@@ -52,7 +52,8 @@ const OPEN: std::ops::Range<usize> = 4096..12288;
 const HOSTILE: Gid = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
 const GROUP: Gid = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
 
-/// A queue pair that the peer may send to, and the requests that were posted to it since its last reset.
+/// A queue pair that the peer may send to, and the requests that were posted to it since its last
+/// reset.
 struct Target {
     qp: TestQp,
     cq: TestCq,
@@ -299,7 +300,8 @@ impl Scene {
         for target in &mut self.targets {
             for wc in target.cq.drain() {
                 let receive = usize::from(wc.opcode & wc_opcode::RECV != 0);
-                // Of the shared queue, the request at hand ends without a completion when its target is reset.
+                // Of the shared queue, the request at hand ends without a completion when its
+                // target is reset.
                 if target.qp_type == QpType::XrcTgt {
                     assert!(wc.wr_id >= target.completed[receive].into(), "{wc:?}");
                     target.completed[receive] = wc.wr_id as u32;
