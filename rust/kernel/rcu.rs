@@ -82,12 +82,16 @@ impl<T> RcuArc<T> {
 
     /// Another reference to what is there now. Any context.
     pub fn get(&self) -> Option<Arc<T>> {
-        let guard = rcu::read_lock();
-        let value = self.read(&guard)?;
-        // SAFETY: By the type invariants, the value is that of `Arc::into_raw`, and its reference
+        let _guard = rcu::read_lock();
+        // Not by a reference to the value, which the count of references is no part of.
+        let ptr = self.ptr.load(Acquire);
+        if ptr.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants, the pointer is that of `Arc::into_raw`, and its reference
         // is given up only after a grace period, which the guard keeps from ending. That reference
         // is not dropped here.
-        let arc = ManuallyDrop::new(unsafe { Arc::from_raw(value) });
+        let arc = ManuallyDrop::new(unsafe { Arc::from_raw(ptr) });
         Some(Arc::clone(&arc))
     }
 

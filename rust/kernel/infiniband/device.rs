@@ -177,27 +177,6 @@ impl<D: Driver> Device<D> {
         unsafe { GidAttr::find(self.as_raw(), gid, kind) }
     }
 
-    /// Tells all users of the device of an event. Any context. A registered device alone has some.
-    pub fn dispatch_event(&self, event: Event) {
-        // The event is told later, which the core's removal of the device waits for.
-        //
-        // SAFETY: The device is valid, and of the driver `D`.
-        let held = NonNull::new(self.as_raw()).and_then(|raw| unsafe { Held::<D>::try_new(raw) });
-        if held.is_none() {
-            return;
-        }
-        // SAFETY: The device is valid, and registered.
-        unsafe {
-            let mut raw = bindings::ib_event {
-                device: self.as_raw(),
-                event: event.to_raw(),
-                ..Default::default()
-            };
-            *raw.element.port_num.as_mut() = PORT;
-            bindings::ib_dispatch_event(&raw);
-        }
-    }
-
     /// Tells all users of the state of the port, if it has changed and its network device is a bond
     /// or a part of one: the core leaves that to drivers. `netdev` is the port's. The RTNL is held.
     pub(crate) fn tell_bond_state(&self, netdev: &NetDevice) {
@@ -211,13 +190,17 @@ impl<D: Driver> Device<D> {
         // SAFETY: The network device is valid.
         let raw = unsafe { bindings::ib_device_get_by_netdev(netdev.as_raw(), D::ID) };
         let raw = NonNull::new(raw)?;
-        // INVARIANT: The function has returned a device with a reference that keeps it registered.
-        let held = Held(raw, PhantomData);
         // Drivers choose their numbers themselves. A device of another driver is given back, and
         // nothing else is done with it.
         //
-        // SAFETY: `held` keeps the device.
-        unsafe { Extra::is_of::<D>(raw.as_ptr()) }.then_some(held)
+        // SAFETY: The function has returned a device with a reference that keeps it registered.
+        if !unsafe { Extra::is_of::<D>(raw.as_ptr()) } {
+            // SAFETY: The reference is ours to give up.
+            unsafe { bindings::ib_device_put(raw.as_ptr()) };
+            return None;
+        }
+        // INVARIANT: The device is of `D`, and the reference is handed over.
+        Some(Held(raw, PhantomData))
     }
 }
 
@@ -225,7 +208,7 @@ impl<D: Driver> Device<D> {
 ///
 /// # Invariants
 ///
-/// The device is registered, and this owns a reference that keeps it so.
+/// The device is one of the driver `D` and registered, and this owns a reference that keeps it so.
 pub struct Held<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
 
 impl<D: Driver> Held<D> {
@@ -239,7 +222,8 @@ impl<D: Driver> Held<D> {
         if !unsafe { bindings::ib_device_try_get(raw.as_ptr()) } {
             return None;
         }
-        // INVARIANT: The reference was just taken.
+        // INVARIANT: By the requirements of this function, the device is of `D`. The reference was
+        // just taken.
         Some(Held(raw, PhantomData))
     }
 }
@@ -248,7 +232,7 @@ impl<D: Driver> Deref for Held<D> {
     type Target = Device<D>;
 
     fn deref(&self) -> &Device<D> {
-        // SAFETY: By the type invariants, it is valid; others than those of `D` are not handed out.
+        // SAFETY: By the type invariants, it is a device of the driver `D`, and registered.
         unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 }
@@ -466,35 +450,8 @@ pub enum AtomicCap {
 ///
 /// # Safety
 ///
-/// The device is alive, and registered or in that.
+/// The device is alive, and is registered or being registered.
 pub(crate) unsafe fn has_parent(device: *const bindings::ib_device) -> bool {
     // SAFETY: By the requirements of this function; what it maps for does not change.
     unsafe { !(*device).dma_device.is_null() }
-}
-
-/// Events of a device or its port: `enum ib_event_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The device is broken.
-    Fatal,
-    /// The port is active.
-    PortActive,
-    /// The port is not active any more.
-    PortError,
-    /// The P_Key table has changed.
-    PkeyChange,
-    /// The GID table has changed.
-    GidChange,
-}
-
-impl Event {
-    fn to_raw(self) -> bindings::ib_event_type {
-        match self {
-            Event::Fatal => bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
-            Event::PortActive => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            Event::PortError => bindings::ib_event_type_IB_EVENT_PORT_ERR,
-            Event::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
-            Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
-        }
-    }
 }
