@@ -298,7 +298,7 @@ impl Backend for Soft {
         self.shared.shards.set_port_mtu(mtu);
     }
 
-    /// The engine is told by each address vector.
+    /// Does nothing: each address vector has the GID of its source.
     fn set_gid(&self, _index: u16, _gid: Option<&Gid>) -> Result {
         Ok(())
     }
@@ -339,10 +339,13 @@ impl Backend for Soft {
             }
             None => (None, None),
         };
-        // A datagram queue pair gets its account in INIT, because each datagram brings its own
-        // route; and one for frames, which have none.
-        let has_paths = matches!(qp_type, QpType::Rc | QpType::Uc);
-        if route.is_some() || !has_paths && change.state == Some(State::Init) {
+        // A queue pair for datagrams gets its account in INIT, because each datagram brings its own
+        // route; so does one for frames, which have none. A connection gets it with its route.
+        let is_for_all = match qp_type {
+            QpType::Ud | QpType::RawPacket => change.state == Some(State::Init),
+            QpType::Rc | QpType::XrcIni | QpType::XrcTgt | QpType::Uc => false,
+        };
+        if route.is_some() || is_for_all {
             self.enable_sending(qpn, qp_type)?;
         }
         // Afterwards `route` is the old one, dropped after the shard is left.
