@@ -330,7 +330,10 @@ struct ferrule_cq_ctrl {
 #define FERRULE_DB_LEAF_WORDS	(FERRULE_MAX_QP / 64)		/* 1024 */
 #define FERRULE_DB_LEAF_OFFSET	4096	/* of leaf[], in either area */
 
-/* ferrule_db.rung: 16 bits of the run (0: any may be rung; 65535: or more), and */
+/*
+ * ferrule_db.rung has the run in its lower 16 bits (0: any may be rung; 65535:
+ * as many or more), then the doorbell in 16 bits, and the count in 32.
+ */
 #define FERRULE_RUNG_DB_SHIFT	16
 #define FERRULE_RUNG_COUNT_SHIFT	32
 

@@ -45,9 +45,9 @@ impl kernel::InPlaceModule for Module {
             // made once.
             _debugfs: unsafe { soft::debugfs::Root::new() },
             _ports: soft::net::ports::Service::start()?,
-            // SAFETY: `init` runs once in a module's life, so the queues are started once. Fields
-            // are dropped in the order in which they stand, so they outlive the devices of the two
-            // registrations below.
+            // SAFETY: `init` runs once in a module's life, so the queues are started once. Both
+            // registrations are declared before this field, so they are dropped before it, and the
+            // queues outlive their devices.
             _workqueues: unsafe { rdma::Workqueues::start()? },
             _registration <- rdma::Registration::new(),
             _functions <- kernel_ext::pci::Registration::new(module),

@@ -158,8 +158,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// With any error an entry that is to be filled stays empty. One that is to be emptied is so
-    /// all the same.
+    /// With any error an entry that was to be filled stays empty, and one that was to be emptied is
+    /// empty.
     fn set_gid(&self, index: u16, gid: Option<&Gid>) -> Result;
 
     /// Makes an address handle for datagram queue pairs of a protection domain, and returns the

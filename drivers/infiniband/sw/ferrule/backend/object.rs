@@ -134,6 +134,7 @@ pub(crate) struct MrInfo {
     pub(crate) is_of_process: bool,
     /// Memory windows are bound to it.
     pub(crate) has_windows: bool,
-    /// The pieces in which its bytes lie, each contiguous for the engine; 0 if nobody counts them.
+    /// The number of contiguous pieces in which its bytes lie; 0 if the backend does not count
+    /// them.
     pub(crate) extents: u32,
 }

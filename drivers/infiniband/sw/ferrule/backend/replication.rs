@@ -31,8 +31,8 @@ pub(crate) trait Replication {
         Ok(())
     }
 
-    /// The queue pairs of a context, and all that are in its engine, use a region no more unless it
-    /// is there. There may be no replica.
+    /// Removes the replica of a region from the engine of a context, if there is one. An engine
+    /// that has the region itself keeps that.
     fn remove_replicas(&self, _key: u32, _from: ContextId) {}
 
     /// Sees to it that the objects of two contexts are in one engine, from now on. Replicas stay

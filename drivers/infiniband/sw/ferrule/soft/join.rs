@@ -60,8 +60,9 @@ impl Shards {
     /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is
     /// there. Process context.
     ///
-    /// One is added first, and then its caller looks whether they meet. So either the queue pair is
-    /// seen here, or that there. The same holds where it comes to another shard meanwhile.
+    /// Whoever makes a queue pair adds it first, and then reads `datagrams_meet`. So either the
+    /// queue pair is seen here, or the flag there. The same holds where it comes to another shard
+    /// meanwhile.
     pub(super) fn let_datagrams_meet(&self) {
         let mut meet = self.datagrams_meet.lock();
         if *meet {

@@ -213,7 +213,7 @@ pub(super) fn take_in(
         doorbells,
         kicked,
     } = state;
-    // Neither of them keeps the other, or packets, from their part.
+    // Each has a part of its own, so that neither of them starves the other, or packets.
     let part = budget.looks().div_ceil(8);
     let (mut for_doorbells, mut for_kicked) = (part, part);
     core.doorbells
@@ -347,9 +347,9 @@ pub(super) fn serve(
     let mut first = context;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
-    // the owner has missed its call. So a caller that finds another one's work at its first
-    // turn may leave that work to the other one. It may not at later turns: others have relied on
-    // this caller.
+    // it has set `MISSED`, and the owner does it. So a caller that finds another one's work at its
+    // first turn may leave that work to the other one. It may not at later turns: others have
+    // relied on this caller.
     let mut came_back = job.is_some();
     loop {
         let mut host = core.host(caller);

@@ -33,8 +33,8 @@ use crate::backend::replication::Replication;
 impl Shards {
     /// Brings the trees of replicas in a shard together. Process context.
     ///
-    /// It is done by whoever has made them several. If the engine becomes part of another one
-    /// meanwhile, that caller goes on.
+    /// The caller that has given the shard a second tree does it. If the shard becomes part of
+    /// another one meanwhile, the caller of that merge goes on.
     pub(super) fn unite_replicas(&self, core: &WithTimer<Core>) {
         let mut quiescent = QuiescentStates::begin();
         while let Some(left) = policy::command(core, |engine, _| engine.unite_replicas()) {

@@ -129,7 +129,7 @@ impl Shards {
         )
     }
 
-    /// Those that there are beside the shard 0.
+    /// All shards that have been made, but for the shard 0.
     pub(super) fn others(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
         self.others.iter().filter_map(SetOnce::as_ref)
     }
@@ -161,7 +161,7 @@ impl Shards {
     /// The shard for a new user context: one without users, and if all have some, the one with the
     /// fewest objects that others need. Process context.
     ///
-    /// Two that begin at the same time are not to have the same one, since users that have shared a
+    /// Two contexts that are opened at the same time get different shards: users that have shared a
     /// shard once stay together, and so do those to whom they are connected.
     pub(super) fn for_context(&self) -> Place<'_> {
         self.place(|| self.others().min_by_key(|core| core.all_parents()))

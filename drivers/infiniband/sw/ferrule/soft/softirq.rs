@@ -84,8 +84,7 @@ fn leaves_to_timer() -> bool {
 /// those do not wait.
 fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
     let noted = core.timer_waits_until.load(Relaxed);
-    // A note that is older is of another wait: an owner of the shard set the timer anew before that
-    // one was over.
+    // An older value is of an earlier wait, which an owner of the shard ended by setting the timer.
     let until = if now < noted.saturating_add(LEFT_DELAY) {
         noted
     } else {
@@ -98,9 +97,9 @@ fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
 }
 
 /// Until when the timer that fires now rests instead of running the engine, if it does
-/// ([`timer_share`]). The worker does its work. If that has not come by the time that the timer was
-/// told first, the timer rests no more: others that rest make the time of all later, and threads of
-/// real-time priority may have every processor.
+/// ([`timer_share`]). The worker does its work. If the worker has not run by the time that the
+/// timer was given first, the timer runs all the same: resting timers of other shards put the
+/// common time off again and again, and threads of real-time priority may have every processor.
 ///
 /// Requests of kernel users and packets do not wait: each of them is paid for by its sender.
 fn rest(core: &Core, now: u64) -> Option<u64> {

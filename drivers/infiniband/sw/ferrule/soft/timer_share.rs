@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The part of each processor that the timers of all shards have together.
+//! The limit of the timers of all shards together: a ninth of each processor.
 //!
 //! Programs can have as many timers as queue pairs, each due every ten microseconds, and a shard
 //! for each time that they open the device, and a softirq is not preempted by their threads. So

@@ -158,8 +158,8 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
     }
 }
 
-/// The awake worker looks at the doorbells now. If it does so no more, the timer does, and lets
-/// programs kick again.
+/// Counts a look of the awake worker at the doorbells. If the count stands still, the timer looks
+/// at them, and lets programs kick again.
 fn count_look(core: &WithTimer<Core>) {
     let looks = core.worker_looks.load(Relaxed).wrapping_add(1);
     core.worker_looks.store(looks.max(1), Relaxed);
@@ -192,8 +192,8 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     core.worker_looks.store(0, Relaxed);
-    // Calls that were missed above have not been made up for, the timer may not be set for what is
-    // left, and doorbells may be rung.
+    // The engine runs once more: there may be missed calls, work for which no timer is set, and
+    // rung doorbells.
     if serve(core, WORKER, None, Caller::Thread, None).more {
         core.wake_worker();
     }

@@ -221,8 +221,8 @@ impl<B: Backend> Method for AddThread<B> {
     const ID: u16 = METHOD_ADD_THREAD;
     const ATTRS: &'static [&'static Attr] = &[&DOORBELLS];
 
-    /// Doorbells of which the program hears nothing, as if its memory has gone, are there all the
-    /// same.
+    /// If the answer cannot be written, the doorbells are there all the same, until the file is
+    /// closed.
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
         if !B::HAS_ENGINES {
             return Err(EOPNOTSUPP);

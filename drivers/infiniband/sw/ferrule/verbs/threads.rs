@@ -68,8 +68,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The threads that have replicas of regions of a protection domain, a bit for each. One stands
-    /// for all that are together.
+    /// The threads that have replicas of regions of a protection domain, a bit for each. Threads
+    /// that are together have one engine, so the lowest bit alone is set.
     fn users(&self, pd: u32) -> u64 {
         let threads = self.threads.iter().map(|t| t.domains.contains(&pd));
         let users = threads
@@ -199,7 +199,7 @@ impl<B: Backend> Threads<B> {
     pub(super) fn deregister(&self, key: u32, pd: u32) {
         let state = self.state.lock();
         if !state.is_together {
-            // None comes any more, whoever has the lock next.
+            // From here on no replica of the region is made.
             self.commands.begin_removal(key);
         }
         let users = state.users(pd);

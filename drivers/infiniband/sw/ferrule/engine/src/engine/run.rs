@@ -103,9 +103,9 @@ impl<H: Host> Engine<H> {
     /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, unless there is
     /// something to do.
     ///
-    /// Asked again and again, it sleeps at last, or is awake, and [`Engine::run`] finds the work.
-    /// Until then no context is told any more that it need not kick. A timer may be due meanwhile:
-    /// see [`Engine::deadline`].
+    /// The caller asks until the answer is that it sleeps, or that it is awake: then
+    /// [`Engine::run`] finds the work. Until then no context is told any more that it need not
+    /// kick. A timer may be due meanwhile: see [`Engine::deadline`].
     pub fn try_sleep(&mut self, looks: u32) -> Sleep {
         if self.has_work() {
             self.wake();

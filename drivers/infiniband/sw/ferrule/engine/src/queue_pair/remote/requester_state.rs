@@ -126,7 +126,7 @@ pub(crate) struct RetransmitState {
     pub(crate) hole_end: Option<u32>,
     /// The packet that was retransmitted alone last, until more is known of it.
     pub(crate) retransmitted: Option<u32>,
-    /// How many packets behind that the peer has in its reorder buffer, for all that is known.
+    /// The packets behind `retransmitted` that the peer is known to have in its reorder buffer.
     pub(crate) peer_buffered: u32,
     /// The peer said that a packet was missing, and all is sent again.
     pub(crate) goes_back: bool,
